@@ -1,12 +1,12 @@
 """The administration API under /_sandbox/, for tests and demonstrations. No authentication."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
-from .answers import answer, encode, refusal
+from .answers import Body, answer, encode, refusal
 from .clock import instant, seconds_of
 from .controls import MOST_SECONDS, SANDBOX, Controls, Sandbox
 from .database import Row, sql, transaction
@@ -21,9 +21,8 @@ from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()
 
-Members = dict[str, Any]
 #: Does what a request asks for and returns the value of the response. Raises ValueError.
-Function = Callable[..., Any]
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ClockMove(msgspec.Struct):
@@ -68,10 +67,10 @@ class OddRowOrder(msgspec.Struct):
     """Members of the documents of a number; null ends the replacement."""
 
     number: str
-    members: Members | None = None
+    members: Body | None = None
 
 
-def serve(method: str, path: str, body: Any = None) -> Callable[[Function], Function]:
+def serve(method: str, path: str, body: object = None) -> Callable[[Function], Function]:
     """Serve a path by a function of the sandbox, of the JSON body if that has a type, and of what
     the path names.
     """
@@ -103,21 +102,21 @@ def show_settings(sandbox: Sandbox) -> Controls:
     return sandbox.controls
 
 
-@serve("POST", "settings", Members)
-def change_settings(sandbox: Sandbox, values: Members) -> Controls:
+@serve("POST", "settings", Body)
+def change_settings(sandbox: Sandbox, values: Body) -> Controls:
     """Change the given settings and return all."""
     sandbox.change(values)
     return sandbox.controls
 
 
 @serve("GET", "clock")
-def show_clock(sandbox: Sandbox) -> Members:
+def show_clock(sandbox: Sandbox) -> Body:
     """Return the time of the sandbox clock and its offset in seconds."""
     return {"now": instant(sandbox.now()), "offset": sandbox.state.clock_offset}
 
 
 @serve("POST", "clock", ClockMove)
-def move_clock(sandbox: Sandbox, move: ClockMove) -> Members:
+def move_clock(sandbox: Sandbox, move: ClockMove) -> Body:
     """Move the clock: forward, or back by at most its offset."""
     offset = sandbox.state.clock_offset
     if not -offset <= move.seconds <= MOST_SECONDS:
@@ -131,20 +130,20 @@ def move_clock(sandbox: Sandbox, move: ClockMove) -> Members:
 
 
 @serve("POST", "tokens/expire")
-def expire_tokens(sandbox: Sandbox) -> Members:
+def expire_tokens(sandbox: Sandbox) -> Body:
     """Expire all tokens."""
     return {"expired": sql.token_expire_all(sandbox.db)}
 
 
 @serve("GET", "faults")
-def list_faults(sandbox: Sandbox) -> Members:
+def list_faults(sandbox: Sandbox) -> Body:
     """Return the ordered errors that are not used up."""
     rows = [dict(row) for row in sql.fault_list(sandbox.db)]
     return {"faults": [{**msgspec.json.decode(row.pop("members")), **row} for row in rows]}
 
 
 @serve("POST", "faults", FaultOrder)
-def order_fault(sandbox: Sandbox, order: FaultOrder) -> Members:
+def order_fault(sandbox: Sandbox, order: FaultOrder) -> Body:
     """Order an error for the next requests. Returns its id."""
     require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
@@ -153,13 +152,13 @@ def order_fault(sandbox: Sandbox, order: FaultOrder) -> Members:
 
 
 @serve("DELETE", "faults")
-def clear_faults(sandbox: Sandbox) -> Members:
+def clear_faults(sandbox: Sandbox) -> Body:
     """Delete all ordered errors."""
     return {"cleared": sql.fault_clear(sandbox.db)}
 
 
 @serve("POST", "taxpayers", Taxpayer)
-def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Members:
+def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
     """Add or replace a taxpayer."""
     if not well_formed_tin(taxpayer.tin):
         raise ValueError("tin is not a TIN.")
@@ -171,7 +170,7 @@ def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Members:
 
 
 @serve("GET", "taxpayers")
-def list_taxpayers(sandbox: Sandbox) -> Members:
+def list_taxpayers(sandbox: Sandbox) -> Body:
     """Return all registered taxpayers with the contents of their QR codes."""
     shown = [
         {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])}
@@ -181,14 +180,14 @@ def list_taxpayers(sandbox: Sandbox) -> Members:
 
 
 @serve("POST", "clients", Client)
-def put_client(sandbox: Sandbox, client: Client) -> Members:
+def put_client(sandbox: Sandbox, client: Client) -> Body:
     """Add or replace a client."""
     sandbox.put_client(client)
     return {"client_id": client.client_id}
 
 
 @serve("PUT", "codes", DatedCode)
-def put_code(sandbox: Sandbox, code: DatedCode) -> Members:
+def put_code(sandbox: Sandbox, code: DatedCode) -> Body:
     """Set the validity of a code."""
     require_known("list", code.table, LIST_NAMES)
     code.store(sandbox, code.table)
@@ -196,7 +195,7 @@ def put_code(sandbox: Sandbox, code: DatedCode) -> Members:
 
 
 @serve("PUT", "code-lists", CodeList)
-def put_code_list(sandbox: Sandbox, given: CodeList) -> Members:
+def put_code_list(sandbox: Sandbox, given: CodeList) -> Body:
     """Replace a code list for documents validated from now on.
 
     The limits of its codes replace those that they had.
@@ -220,14 +219,14 @@ def put_odd_row(sandbox: Sandbox, row: OddRowOrder) -> OddRowOrder:
 
 
 @serve("POST", "reset")
-def reset(sandbox: Sandbox) -> Members:
+def reset(sandbox: Sandbox) -> Body:
     """Return to the state of the first start."""
     sandbox.reset()
     return {"reset": True}
 
 
 @serve("GET", "calls")
-def show_calls(sandbox: Sandbox) -> Members:
+def show_calls(sandbox: Sandbox) -> Body:
     """Return the counts of requests, responses and errors."""
     calls = {row["operation"]: row for row in sql.call_list(sandbox.db)}
     answers: dict[str, dict[str, int]] = {}
@@ -251,7 +250,7 @@ async def show_ledger(request: web.Request) -> web.Response:
     return answer({"documents": [show_document(row) for row in rows]})
 
 
-def show_document(row: Row) -> Members:
+def show_document(row: Row) -> Body:
     """Return one document of the ledger."""
     validated_at = row["validated_at"]
     plain = ("sequence", "uuid", "number", "type", "taxpayer", "status", "sha256")
@@ -267,7 +266,7 @@ def show_document(row: Row) -> Members:
 
 
 @serve("POST", "documents/{uuid}/{change:cancel|reject}", StateChange)
-def change_document(sandbox: Sandbox, body: StateChange, uuid: str, change: str) -> Members:
+def change_document(sandbox: Sandbox, body: StateChange, uuid: str, change: str) -> Body:
     """Cancel a document as its issuer, or reject it as its buyer, on the portal's own pages.
 
     Raises the portal's Refusal.

@@ -13,7 +13,9 @@ encode = msgspec.json.Encoder(decimal_format="number").encode
 Body = dict[str, Any]
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+def answer(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
     """Return a JSON response."""
     return web.Response(
         body=encode(value), status=status, headers=headers, content_type="application/json"

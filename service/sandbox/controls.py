@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from .answers import encode
+from .answers import Body, encode
 from .database import empty, open_database, sql, transaction
 from .queries import Query, read_query
 from .settings import SEEDED_TAXPAYERS, Client, Settings, Taxpayer
@@ -49,8 +49,8 @@ class State(msgspec.Struct):
     """The stored state of a sandbox, in one value."""
 
     clock_offset: float = 0
-    changed: dict[str, Any] = {}  # members of Controls that differ from the start settings
-    odd_rows: dict[str, dict[str, Any]] = {}  # number of documents -> members that replace theirs
+    changed: dict[str, object] = {}  # members of Controls that differ from the start settings
+    odd_rows: dict[str, Body] = {}  # number of documents -> members that replace theirs
     code_lists: dict[str, set[str]] = {}
 
 
@@ -82,7 +82,7 @@ class Sandbox:
         """Write the state to the file."""
         sql.state_put(self.db, value=encode(self.state).decode())
 
-    def make_controls(self, changed: Mapping[str, Any]) -> Controls:
+    def make_controls(self, changed: Mapping[str, object]) -> Controls:
         """Return the start settings with changes. Raises ValueError."""
         started = {
             name: getattr(self.settings, name)
@@ -108,7 +108,7 @@ class Sandbox:
         """Return the time of the sandbox clock in Unix seconds."""
         return time.time() + self.state.clock_offset
 
-    def change(self, values: Mapping[str, Any]) -> None:
+    def change(self, values: Mapping[str, object]) -> None:
         """Change settings; unfinished documents get a new end of validation. Raises ValueError."""
         changed = {**self.state.changed, **values}
         self.controls = self.make_controls(changed)
@@ -119,7 +119,7 @@ class Sandbox:
                 seconds = self.controls.processing_seconds
                 sql.document_plan(self.db, now=self.now(), processing_seconds=seconds)
 
-    def row_shown(self, number: str, members: dict[str, Any]) -> dict[str, Any]:
+    def row_shown(self, number: str, members: Body) -> Body:
         """Return the members of a row with their replacements."""
         return {**members, **self.state.odd_rows.get(number, {})}
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 FOLDER = Path(__file__).with_name("sql")
 NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
@@ -20,7 +19,7 @@ NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
 Row = sqlite3.Row
 
 #: Kind of a statement -> its result. All rows are read, so that no statement stays open.
-READERS: dict[str, Callable[[sqlite3.Cursor], Any]] = {
+READERS: dict[str, Callable[[sqlite3.Cursor], object]] = {
     "one": lambda cursor: next(iter(cursor.fetchall()), None),
     "many": lambda cursor: cursor.fetchall(),
     "value": lambda cursor: next((row[0] for row in cursor.fetchall()), None),
@@ -28,14 +27,14 @@ READERS: dict[str, Callable[[sqlite3.Cursor], Any]] = {
 }
 
 
-def run_statement(kind: str, text: str, db: sqlite3.Connection, /, **values: Any) -> Any:
+def run_statement(kind: str, text: str, db: sqlite3.Connection, /, **values: object) -> object:
     """Run a statement with named values and return its result."""
     return READERS[kind](db.execute(text, values))
 
 
 def load_statements() -> SimpleNamespace:
     """Return the statements of all files as attributes."""
-    statements: dict[str, partial[Any]] = {}
+    statements: dict[str, partial[object]] = {}
     for path in sorted(FOLDER.glob("*.sql")):
         parts = NAME.split(path.read_text("utf-8"))[1:]
         for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3], strict=False):

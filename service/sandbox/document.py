@@ -25,6 +25,9 @@ IDENTITY_SCHEMES = get_args(IdentityScheme)
 CENT = Decimal("0.01")
 EXACT = Context(prec=1_000_000)  # more digits than a document can have
 
+#: A value of a document, of any shape: its structure is checked later.
+Node = Any
+
 
 def parse_decimal(text: str) -> Decimal:
     """Return a number exactly. Raises ValueError for an exponent. Portal: 10.1"""
@@ -37,7 +40,7 @@ def parse_decimal(text: str) -> Decimal:
 DECODER = msgspec.json.Decoder(float_hook=parse_decimal)
 
 
-def read_json(raw: bytes) -> Any:
+def read_json(raw: bytes) -> Node:
     """Return a value of JSON. Raises ValueError if it is not JSON, or nested too deep."""
     try:
         return DECODER.decode(raw)
@@ -45,7 +48,7 @@ def read_json(raw: bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def entries(node: Any, path: str) -> Iterator[Any]:
+def entries(node: object, path: str) -> Iterator[Node]:
     """Yield every array entry at the path below the node. Nodes of another shape are skipped."""
     name, _, rest = path.partition(".")
     found = node.get(name) if isinstance(node, dict) else None
@@ -56,7 +59,7 @@ def entries(node: Any, path: str) -> Iterator[Any]:
             yield entry
 
 
-def values(node: Any, path: str, attribute: str = "_") -> list[Any]:
+def values(node: object, path: str, attribute: str = "_") -> list[Node]:
     """Return the values, or an attribute, of all basic elements at the path that have one."""
     return [
         entry[attribute]
@@ -65,12 +68,12 @@ def values(node: Any, path: str, attribute: str = "_") -> list[Any]:
     ]
 
 
-def value(node: Any, path: str, attribute: str = "_") -> Any:
+def value(node: object, path: str, attribute: str = "_") -> Node:
     """Return the first of `values`, or None."""
     return next(iter(values(node, path, attribute)), None)
 
 
-def text_at(node: Any, path: str, attribute: str = "_") -> str:
+def text_at(node: object, path: str, attribute: str = "_") -> str:
     """Return the first of `values` if it is text, else an empty text."""
     found = value(node, path, attribute)
     return found if isinstance(found, str) else ""
@@ -87,7 +90,7 @@ class UblParty:
 
     role: str  # name in messages
     root: str  # path of the node in the invoice
-    node: Any
+    node: object
 
     name = text_property("PartyLegalEntity.RegistrationName")
     country = text_property("PostalAddress.Country.IdentificationCode")
@@ -97,11 +100,11 @@ class UblParty:
         return text_at(self.node, path).strip()
 
     @cached_property
-    def identifications(self) -> list[tuple[Any, str]]:
+    def identifications(self) -> list[tuple[str, str]]:
         """Return (scheme, value) of each identification. Portal: 10.3"""
         found = entries(self.node, "PartyIdentification.ID")
         return [
-            (entry.get("schemeID"), str(entry.get("_", "")))
+            (entry.get("schemeID", ""), str(entry.get("_", "")))
             for entry in found
             if isinstance(entry, dict)
         ]
@@ -134,7 +137,7 @@ def party_property(role: str, root: str) -> cached_property[UblParty]:
 class UblDocument:
     """The invoice object inside a document of version 1.0 to 1.3; `raw` holds the sent bytes."""
 
-    root: Any
+    root: object
     raw: bytes = b""
 
     number = text_property("ID")
@@ -146,7 +149,7 @@ class UblDocument:
     recipient = party_property("RECIPIENT", "Delivery.DeliveryParty")
 
     @cached_property
-    def invoice(self) -> Any:
+    def invoice(self) -> Node:
         return next(entries(self.root, "Invoice"), None)
 
     def text(self, path: str, attribute: str = "_") -> str:
@@ -176,7 +179,7 @@ class UblDocument:
         return bool(lines) and all(classifications(line) == ["004"] for line in lines)
 
     @property
-    def references(self) -> list[tuple[Any, Any]]:
+    def references(self) -> list[tuple[str, str]]:
         """Return (uuid, number) of each original that a note refers to. Portal: 10.11"""
         found = entries(self.invoice, "BillingReference.InvoiceDocumentReference")
         return [(value(entry, "UUID") or "", value(entry, "ID") or "") for entry in found]
@@ -188,13 +191,13 @@ class UblDocument:
         return multiply(found, 1 if self.currency == "MYR" else rate)
 
 
-def multiply(amount: Any, factor: Any) -> Decimal:
+def multiply(amount: Decimal | int, factor: Decimal | int) -> Decimal:
     """Return a product, rounded half up to 0.01."""
     exact = EXACT.multiply(Decimal(amount), Decimal(factor))
     return exact.quantize(CENT, ROUND_HALF_UP, EXACT)
 
 
-def classifications(line: Any) -> list[Any]:
+def classifications(line: object) -> list[object]:
     """Return the codes of list CLASS on a line, without tariff codes."""
     found = entries(line, "Item.CommodityClassification.ItemClassificationCode")
     return [entry.get("_") for entry in found if entry.get("listID", "CLASS") == "CLASS"]

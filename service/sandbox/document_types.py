@@ -1,11 +1,10 @@
 """Requests about the document types and their versions. Portal: 5.6, 9"""
 
 from decimal import Decimal
-from typing import Any
 
 from service.documents.codes import BUILT_IN
 
-from .answers import not_found
+from .answers import Body, not_found
 from .controls import Call
 from .document import VERSIONS
 
@@ -13,7 +12,7 @@ SINCE = {"activeFrom": "2024-01-01T00:00:00Z", "activeTo": None}
 HOUR = 3600
 
 
-def describe_type(number: int, code: str, description: str) -> dict[str, Any]:
+def describe_type(number: int, code: str, description: str) -> Body:
     """Return a document type with its versions."""
     versions = [
         {
@@ -42,12 +41,12 @@ TYPES = {
 }
 
 
-def list_types(call: Call) -> Any:
+def list_types(call: Call) -> Body:
     """Return all document types."""
     return {"result": list(TYPES.values())}
 
 
-def get_type(call: Call) -> Any:
+def get_type(call: Call) -> Body:
     """Return a document type with its periods in hours."""
     shown, controls = find_type(call), call.sandbox.controls
     seconds = {
@@ -62,7 +61,7 @@ def get_type(call: Call) -> Any:
     return {**shown, "workflowParameters": parameters}
 
 
-def get_version(call: Call) -> Any:
+def get_version(call: Call) -> Body:
     """Return one version of a document type."""
     shown, wanted = find_type(call), call.path["version"]
     for each in shown["documentTypeVersions"]:
@@ -71,7 +70,7 @@ def get_version(call: Call) -> Any:
     raise not_found("document type version", wanted)
 
 
-def find_type(call: Call) -> dict[str, Any]:
+def find_type(call: Call) -> Body:
     """Return the document type of the number in the path. Raises Refusal 404."""
     number = call.path["id"]
     if number not in TYPES:

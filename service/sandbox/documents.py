@@ -1,10 +1,8 @@
 """Requests about one document: details, source, cancel, reject. Portal: 5.2, 5.3, 6"""
 
-from typing import Any
-
 import msgspec
 
-from .answers import bad_argument, not_found, refusal_with_detail
+from .answers import Body, bad_argument, not_found, refusal_with_detail
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .records import head, submitted_by
@@ -14,7 +12,7 @@ MAX_REASON = 300
 RECEIVED = {"Valid", "Cancelled"}
 
 
-def get_details(call: Call) -> Any:
+def get_details(call: Call) -> Body:
     """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
     sandbox, row = call.sandbox, find_visible(call)
     shown = {**head(row), "validationResults": msgspec.Raw(row["validation_results"] or "null")}
@@ -23,7 +21,7 @@ def get_details(call: Call) -> Any:
     return sandbox.row_shown(row["number"], shown)
 
 
-def get_raw(call: Call) -> Any:
+def get_raw(call: Call) -> Body:
     """Return the document as it was submitted, 404 if it is Invalid."""
     row = find_visible(call)
     if row["status"] == "Invalid":
@@ -54,7 +52,7 @@ def find_document(sandbox: Sandbox, uuid: str) -> Row:
     return row
 
 
-def change_state(call: Call) -> Any:
+def change_state(call: Call) -> Body:
     """Cancel the document for its issuer, or request its rejection for its receiver. Portal: 6"""
     sandbox, caller = call.sandbox, call.caller
     wanted, reason = read_change(call.body)
@@ -73,7 +71,7 @@ def change_state(call: Call) -> Any:
 def read_change(body: bytes) -> tuple[str, str]:
     """Return (status in lower case, reason) of the request body. Raises Refusal. Portal: 6"""
     try:
-        change = msgspec.json.decode(body, type=dict[str, Any])
+        change = msgspec.json.decode(body, type=Body)
     except ValueError:
         raise bad_argument("body", "The body is not a JSON object.") from None
     # The authority's field table has `Rejected` as the example of the value `rejected`.
@@ -96,7 +94,7 @@ def find_obstacle(sandbox: Sandbox, row: Row, wanted: str) -> tuple[str, str] | 
     return None
 
 
-def change_document_state(sandbox: Sandbox, row: Row, wanted: str, reason: str) -> dict[str, Any]:
+def change_document_state(sandbox: Sandbox, row: Row, wanted: str, reason: str) -> Body:
     """Change the state and return the portal's response body. Raises Refusal."""
     uuid = row["uuid"]
     if obstacle := find_obstacle(sandbox, row, wanted):

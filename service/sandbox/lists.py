@@ -2,9 +2,8 @@
 
 import math
 import re
-from typing import Any
 
-from .answers import bad_argument
+from .answers import Body, bad_argument
 from .controls import Call
 from .database import sql
 from .queries import Query, read_choice, read_identity, read_instant, read_page
@@ -14,10 +13,10 @@ MAX_SPAN = 31 * 24 * 3600
 MAX_ROWS = 10_000
 STATUSES = ("Submitted", "Valid", "Invalid", "Cancelled")
 SEARCHABLE = re.compile(r"[\w .,/&@()-]*")
-Filters = dict[str, Any]
+Filters = dict[str, object]
 
 
-def search(call: Call) -> Any:
+def search(call: Call) -> Body:
     """Return a page of the documents that match a query with at least one time span."""
     query = call.query
     spans = read_spans(query)
@@ -32,7 +31,7 @@ def search(call: Call) -> Any:
     return list_page(call, filters, "TIN")
 
 
-def recent(call: Call) -> Any:
+def recent(call: Call) -> Body:
     """Return a page of the documents of the last 31 days."""
     query = call.query
     filters = {**read_spans(query), **read_counterpart(query), "uuid": None, "text": None}
@@ -40,7 +39,7 @@ def recent(call: Call) -> Any:
     return list_page(call, filters, "Tin")
 
 
-def list_page(call: Call, filters: Filters, tin_suffix: str) -> dict[str, Any]:
+def list_page(call: Call, filters: Filters, tin_suffix: str) -> Body:
     """Return a page of rows with the totals of the list."""
     sandbox = call.sandbox
     size, skip = read_page(call.query)

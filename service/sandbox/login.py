@@ -3,10 +3,9 @@
 import json
 import secrets
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import parse_qsl
 
-from .answers import login_refusal, refusal
+from .answers import Body, login_refusal, refusal
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
 from .document import well_formed_tin
@@ -15,7 +14,7 @@ SCOPE = "InvoicingAPI"
 FORM = "application/x-www-form-urlencoded"
 
 
-def log_in(call: Call) -> Any:
+def log_in(call: Call) -> Body:
     """Issue a token for the client's own taxpayer, or for the one in `onbehalfof`.
 
     Raises Refusal.

@@ -4,10 +4,10 @@ Notifications are derived from the documents. The sandbox delivers each at once,
 """
 
 import math
-from typing import Any
 
 from service.documents.codes import get_names
 
+from .answers import Body
 from .clock import instant
 from .controls import Call
 from .database import Row, sql
@@ -27,7 +27,7 @@ STATUSES = ("1", "2", "3", "4", "5")
 DELIVERED = "4"
 
 
-def list_notifications(call: Call) -> Any:
+def list_notifications(call: Call) -> Body:
     """Return a page of the taxpayer's notifications, newest first."""
     query, caller = call.query, call.caller
     size, skip = read_page(query)
@@ -52,7 +52,7 @@ def list_notifications(call: Call) -> Any:
     return {"result": shown, "metadata": {"hasNext": len(rows) > size}}
 
 
-def show_notification(row: Row) -> dict[str, Any]:
+def show_notification(row: Row) -> Body:
     """Return a notification in the published shape."""
     name, at = TYPES[row["type"]], instant(row["at"])
     document = f"{get_names('document_types')[row['document_type']]} {row['number']}"

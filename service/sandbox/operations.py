@@ -1,9 +1,10 @@
 """The operations of the portal."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from . import documents, lists, submissions, taxpayers
+from .answers import Body
 from .controls import Call
 from .document_types import get_type, get_version, list_types
 from .login import log_in
@@ -20,7 +21,7 @@ class PortalOperation(NamedTuple):
     path: str
     name: str
     per_minute: int
-    handle: Callable[[Call], Any]  # returns the value of the response
+    handle: Callable[[Call], Body]  # returns the value of the response
     status: int = 200
 
 

@@ -4,11 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from service.documents.codes import BUILT_IN
 
-from .answers import encode
+from .answers import Body, encode
 from .clock import instant
 from .controls import Sandbox
 from .database import Row, sql
@@ -126,13 +125,13 @@ def submitted_by(row: Row, caller: Row) -> bool:
     return own and row["taxpayer"] == caller["taxpayer"]
 
 
-def head(row: Row) -> dict[str, Any]:
+def head(row: Row) -> Body:
     """Return the members with which every response about a document begins."""
     totals = {names[1]: Decimal(row[column]) for column, names in TOTALS.items()}
     return {**describe(row), "submissionUid": row["submission_uid"], **totals}
 
 
-def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
+def listed(row: Row, tin_suffix: str) -> Body:
     """Return a row of a list. `tin_suffix` ends the names of the TINs: `TIN` or `Tin`."""
     return {
         **describe(row),
@@ -149,7 +148,7 @@ def listed(row: Row, tin_suffix: str) -> dict[str, Any]:
     }
 
 
-def describe(row: Row) -> dict[str, Any]:
+def describe(row: Row) -> Body:
     """Return the members that documents and rows of lists have in common."""
     return {
         **{name: row[column] for name, column in MEMBERS.items()},

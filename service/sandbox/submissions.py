@@ -3,13 +3,13 @@
 import base64
 import hashlib
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from service.documents.codes import BUILT_IN
 
-from .answers import Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
+from .answers import Body, Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
 from .clock import instant
 from .controls import Call, Sandbox
 from .database import Row, sql, transaction
@@ -42,7 +42,7 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
     documents: Annotated[list[Entry], msgspec.Meta(min_length=1)]
 
 
-def submit(call: Call) -> Any:
+def submit(call: Call) -> Body:
     """Return 202 with the accepted and the rejected documents.
 
     The checks are in the portal's order. Portal: Appendix B
@@ -178,9 +178,7 @@ def check_kind(document: UblDocument) -> list[Finding]:
     return []
 
 
-def store(
-    sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry]
-) -> dict[str, Any]:
+def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry]) -> Body:
     """Store the accepted documents and return the response body. Rejected ones leave no trace.
 
     Portal: 4.2
@@ -213,7 +211,7 @@ def store(
     }
 
 
-def reject(number: str, findings: list[Finding]) -> dict[str, Any]:
+def reject(number: str, findings: list[Finding]) -> Body:
     """Return one entry of `rejectedDocuments`.
 
     Its code is null if the document could not be read, when no finding has a code or a path.
@@ -225,7 +223,7 @@ def reject(number: str, findings: list[Finding]) -> dict[str, Any]:
     return {"invoiceCodeNumber": number, "error": error}
 
 
-def get_submission(call: Call) -> Any:
+def get_submission(call: Call) -> Body:
     """Return a page of a submission's documents to its submitter. Portal: 5.1"""
     sandbox, caller, uid = call.sandbox, call.caller, call.path["uid"]
     size, skip = read_page(call.query)

@@ -3,9 +3,8 @@
 import base64
 import json
 import uuid
-from typing import Any
 
-from .answers import bad_argument, not_found, refusal, unknown_taxpayer
+from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
 from .controls import Call, Sandbox
 from .database import Row, sql
@@ -31,7 +30,7 @@ PROFILE = {
 }
 
 
-def validate_tin(call: Call) -> Any:
+def validate_tin(call: Call) -> Body:
     """Return 200 if the identity belongs to the TIN. Raises Refusal 404 otherwise."""
     tin = call.path["tin"]
     if not well_formed_tin(tin):
@@ -44,7 +43,7 @@ def validate_tin(call: Call) -> Any:
     return {}
 
 
-def search_tin(call: Call) -> Any:
+def search_tin(call: Call) -> Body:
     """Return the only TIN that meets all criteria. Portal: 3.3"""
     query = call.query
     kind, value = read_identity(query, "idType", "idValue")
@@ -61,7 +60,7 @@ def search_tin(call: Call) -> Any:
     return {"tin": found[0]["tin"]}
 
 
-def get_qr_information(call: Call) -> Any:
+def get_qr_information(call: Call) -> Body:
     """Return the taxpayer whose QR code has the text in the path, else 404. Portal: 3.4"""
     sandbox, text = call.sandbox, call.path["text"]
     for row in sql.taxpayer_list(sandbox.db):
@@ -70,7 +69,7 @@ def get_qr_information(call: Call) -> Any:
     raise not_found("taxpayer", text)
 
 
-def describe_taxpayer(sandbox: Sandbox, row: Row) -> dict[str, Any]:
+def describe_taxpayer(sandbox: Sandbox, row: Row) -> Body:
     """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
     known = sql.identity_list(sandbox.db, tin=row["tin"])
     kind, value = known[0] if known else ("BRN", "NA")

@@ -7,9 +7,9 @@ up at its next request.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .answers import detail, encode, standard_error
+from .answers import Body, detail, encode, standard_error
 from .controls import Sandbox
 from .database import Row, sql, transaction
 from .document import SIGNED_VERSIONS, UblDocument
@@ -70,9 +70,7 @@ def validate(sandbox: Sandbox, row: Row) -> None:
     )
 
 
-def run_step(
-    step: ValidationStep, document: UblDocument, row: Row, sandbox: Sandbox
-) -> dict[str, Any]:
+def run_step(step: ValidationStep, document: UblDocument, row: Row, sandbox: Sandbox) -> Body:
     """Return the result of one step, with a recursive error. Portal: 5.2, 8.2"""
     name = f"Step{step.number}-{step.subject} Validator"
     # A rule without a published code has the code of its step.

@@ -7,10 +7,11 @@ so there are no entities to expand and no external ones to fetch. Portal: 4.1, 1
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import NoReturn
 from xml.etree import ElementTree
 
-from .document import read_json
+from .answers import Body
+from .document import Node, read_json
 from .validators.elements import ELEMENTS, NAMESPACES, Element, Group
 
 #: Levels of elements; a signed document has about 15.
@@ -24,14 +25,14 @@ class Builder(ElementTree.TreeBuilder):
 
     depth = 0
 
-    def start(self, tag: Any, attrs: Any, /) -> ElementTree.Element:
+    def start(self, tag: str, attrs: dict[str, str], /) -> ElementTree.Element:
         """Begin an element. Raises ValueError below MOST_DEPTH."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise ValueError(f"The document has more than {MOST_DEPTH} levels.")
         return super().start(tag, attrs)
 
-    def end(self, tag: Any, /) -> ElementTree.Element:
+    def end(self, tag: str, /) -> ElementTree.Element:
         """End an element."""
         self.depth -= 1
         return super().end(tag)
@@ -41,12 +42,12 @@ class Builder(ElementTree.TreeBuilder):
         raise ValueError("The document has a document type declaration.")
 
 
-def read_document(raw: bytes, is_xml: bool) -> Any:
+def read_document(raw: bytes, is_xml: bool) -> Node:
     """Return a document in XML or JSON in the structure of JSON. Raises ValueError."""
     return read_xml(raw) if is_xml else read_json(raw)
 
 
-def read_xml(raw: bytes) -> dict[str, Any]:
+def read_xml(raw: bytes) -> Body:
     """Return an XML document in UTF-8 in the structure of JSON. Raises ValueError."""
     if raw.startswith(BYTE_ORDER_MARK):
         raise ValueError("The document begins with a byte-order mark.")
@@ -62,13 +63,13 @@ def read_xml(raw: bytes) -> dict[str, Any]:
     return {**NAMESPACES, "Invoice": [convert_group(root, ELEMENTS)]}
 
 
-def convert_group(node: ElementTree.Element, elements: Group) -> dict[str, Any]:
+def convert_group(node: ElementTree.Element, elements: Group) -> Body:
     """Return an element with children as an object of arrays.
 
     An attribute and text of the element itself, which a group cannot have, are members too, so
     that the structure check reports them.
     """
-    members: dict[str, Any] = {f"@{name}": text for name, text in list_attributes(node).items()}
+    members: Body = {f"@{name}": text for name, text in list_attributes(node).items()}
     if text := "".join((node.text or "", *(child.tail or "" for child in node))).strip():
         members["_"] = text
     for child in node:
@@ -82,7 +83,7 @@ def convert_group(node: ElementTree.Element, elements: Group) -> dict[str, Any]:
     return members
 
 
-def convert(node: ElementTree.Element, element: Element) -> dict[str, Any]:
+def convert(node: ElementTree.Element, element: Element) -> Body:
     """Return an element as an entry of its array: a group, or a value with attributes."""
     if element.kind == "group" or len(node):
         return convert_group(node, element.members)
@@ -110,7 +111,7 @@ def convert_boolean(text: str) -> bool | str:
 
 
 #: Kind of a basic element in `elements.py` -> conversion of its text. Others stay text.
-CONVERSIONS: dict[str, Callable[[str], Any]] = {
+CONVERSIONS: dict[str, Callable[[str], object]] = {
     "number": convert_number,
     "amount": convert_number,
     "boolean": convert_boolean,

@@ -4,7 +4,6 @@ Portal: 10.4, 12, 14.4, 14.5
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from service.documents.codes import BUILT_IN
 
@@ -57,7 +56,7 @@ class CodeChecker:
         self.dated = {(row["list"], row["code"]): row for row in sql.code_all(sandbox.db)}
 
     def check_code(
-        self, table: str, text: Any, path: str, attribute: str = "_"
+        self, table: str, text: str, path: str, attribute: str = "_"
     ) -> Iterator[Finding]:
         """Yield a finding if a code is not in its list, or not valid at the time of issue."""
         name, span = LIST_NAMES[table], self.dated.get((table, text))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Any
 
 from ..document import (
     IDENTITY_SCHEMES,
@@ -130,7 +129,7 @@ def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     yield from check_address(party)
 
 
-def check_required(node: Any, root: str, rows: Iterable[Required]) -> Iterator[Finding]:
+def check_required(node: object, root: str, rows: Iterable[Required]) -> Iterator[Finding]:
     """Yield a finding for each required field below a node that is missing or blank."""
     for path, message, codes in rows:
         if not text_at(node, path).strip():

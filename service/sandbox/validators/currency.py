@@ -1,8 +1,8 @@
 """Step 7: the currencies of amounts, and the exchange rate. Portal: 10.2, 14.9"""
 
 from collections.abc import Iterator
-from typing import Any
 
+from ..answers import Body
 from ..controls import Sandbox
 from ..database import Row
 from ..document import UblDocument, value
@@ -32,7 +32,7 @@ def foreign_amounts(document: UblDocument) -> Iterator[tuple[str, tuple[str, str
             yield path, ("DC502", f"the document currency {document.currency}")
 
 
-def amounts(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def amounts(node: Body, path: str) -> Iterator[tuple[str, object]]:
     """Yield (path, currency) of every element below the node that has a `currencyID`."""
     for name, found in node.items():
         for entry in found if isinstance(found, list) else ():

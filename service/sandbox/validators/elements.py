@@ -19,8 +19,9 @@ from typing import Any
 #: Forms of texts. `/` and `:` are not in the published list of characters of a reason, but in the
 #: authority's own examples.
 FORMS = {"exporter": r"[\w -]*", "agreement": r"[\w ()-]*", "reason": r"[\w .,()/:-]*"}
+Shape = Mapping[str, Any]
 #: Name of a group -> its elements.
-SHAPES: dict[str, Any] = json.loads(Path(__file__).with_name("elements.json").read_text("utf-8"))
+SHAPES: Shape = json.loads(Path(__file__).with_name("elements.json").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Element:
 Group = Mapping[str, Element]
 
 
-def compile_group(shape: Mapping[str, Any]) -> Group:
+def compile_group(shape: Shape) -> Group:
     """Return the elements of a group by their names."""
     group: dict[str, Element] = {}
     for name, text in shape.items():

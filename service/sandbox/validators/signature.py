@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, ObjectIdentifier
 from cryptography.x509.oid import NameOID
 
+from ..answers import Body
 from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
 from ..controls import Sandbox
 from ..database import Row, sql
@@ -77,7 +77,7 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
 class Signature:
     """The signature of a document, and the content that it signs."""
 
-    node: Any
+    node: object
     document: UblDocument
     row: Row
     sandbox: Sandbox
@@ -121,7 +121,7 @@ class Signature:
         start, end = next(places(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}"))
         return self.minified[start:end].encode()
 
-    def reference(self, to_properties: bool) -> dict[str, Any]:
+    def reference(self, to_properties: bool) -> Body:
         """Return the reference to the signed properties, or to the document. Portal: 11.5"""
         for each in entries(self.node, "SignedInfo.Reference"):
             if isinstance(each, dict) and is_to_properties(each) == to_properties:
@@ -129,7 +129,7 @@ class Signature:
         return {}
 
 
-def is_to_properties(reference: dict[str, Any]) -> bool:
+def is_to_properties(reference: Body) -> bool:
     """Return whether a reference is to the signed properties, by its type or its URI.
 
     The URI of the reference to the document is empty.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby, islice
-from typing import Any
 
-from ..document import SIGNED_VERSIONS, UblDocument
+from ..answers import Body
+from ..document import SIGNED_VERSIONS, Node, UblDocument
 from . import Finding
 from .elements import ELEMENTS, EXTENSIONS, NAMESPACES, Element, Group
 
@@ -23,22 +23,25 @@ MOST_NAME = 50
 INDEX = re.compile(r"\[\d+\]")
 
 
-def parses(found: Any, pattern: str, layout: str) -> bool:
+def parses(found: object, pattern: str, layout: str) -> bool:
     """Return whether a value is text that matches the pattern and that strptime can parse."""
     try:
-        datetime.strptime(found, layout)
-        return bool(re.fullmatch(pattern, found, re.ASCII))
-    except (ValueError, TypeError):
+        return (
+            isinstance(found, str)
+            and bool(datetime.strptime(found, layout))
+            and bool(re.fullmatch(pattern, found, re.ASCII))
+        )
+    except ValueError:
         return False
 
 
-def is_number(found: Any) -> bool:
+def is_number(found: object) -> bool:
     """Return whether a value is a JSON number."""
     return isinstance(found, (int, Decimal)) and not isinstance(found, bool)
 
 
 #: Kind of a basic element -> (name of the rule for its value, whether a value fits).
-KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "text": ("StringExpected", lambda found: isinstance(found, str)),
     "code": ("StringExpected", lambda found: isinstance(found, str) and found != ""),
     "date": ("DateExpected", lambda found: parses(found, r"\d{4}-\d\d-\d\d", "%Y-%m-%d")),
@@ -49,7 +52,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def check(root: Any) -> list[Finding]:
+def check(root: Node) -> list[Finding]:
     """Return the findings of a document, at most MOST_VIOLATIONS in all.
 
     Those inside the invoice form one finding, as the portal nests them. Its target is the index in
@@ -84,7 +87,7 @@ def find_entry(path: str, start: int) -> str:
     return path[: index.end()] if index else ""
 
 
-def check_root(root: dict[str, Any]) -> Iterator[Violation]:
+def check_root(root: Body) -> Iterator[Violation]:
     """Yield the violations outside the invoice."""
     for name, text in NAMESPACES.items():
         if root.get(name) != text:
@@ -99,7 +102,7 @@ def check_root(root: dict[str, Any]) -> Iterator[Violation]:
         yield ("TooManyItems" if invoices else "TooFewItems", "#/Invoice")
 
 
-def check_invoice(invoice: Any) -> Iterator[Violation]:
+def check_invoice(invoice: Node) -> Iterator[Violation]:
     """Yield the violations inside the invoice."""
     yield from check_group(invoice, ELEMENTS, "#/Invoice[0]")
     if UblDocument({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
@@ -108,7 +111,7 @@ def check_invoice(invoice: Any) -> Iterator[Violation]:
                 yield ("TooFewItems", f"#/Invoice[0].{name}")
 
 
-def check_group(group: Any, elements: Group, path: str) -> Iterator[Violation]:
+def check_group(group: object, elements: Group, path: str) -> Iterator[Violation]:
     """Yield the violations of an object with elements."""
     if not isinstance(group, dict):
         yield ("ObjectExpected", path)
@@ -125,7 +128,7 @@ def check_group(group: Any, elements: Group, path: str) -> Iterator[Violation]:
             yield ("NoAdditionalPropertiesAllowed", f"{path}.{name[:MOST_NAME]}")
 
 
-def check_array(found: Any, element: Element, path: str) -> Iterator[Violation]:
+def check_array(found: object, element: Element, path: str) -> Iterator[Violation]:
     """Yield the violations of an element, which is an array."""
     if not isinstance(found, list):
         yield ("ArrayExpected", path)
@@ -140,7 +143,7 @@ def check_array(found: Any, element: Element, path: str) -> Iterator[Violation]:
                 yield from check_basic(entry, element.kind, where)
 
 
-def check_basic(basic: Any, kind: str, path: str) -> Iterator[Violation]:
+def check_basic(basic: object, kind: str, path: str) -> Iterator[Violation]:
     """Yield the violations of a basic element: a value with attributes."""
     if not isinstance(basic, dict):
         yield ("ObjectExpected", path)

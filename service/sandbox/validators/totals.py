@@ -7,7 +7,6 @@ them.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Any
 
 from ..document import entries, multiply, value, values
 from . import Finding
@@ -17,10 +16,10 @@ TAX = "TaxTotal.TaxSubtotal"
 EXEMPT = "E"
 
 #: (path, amount or None, expected amount).
-Comparison = tuple[str, Any, Decimal]
+Comparison = tuple[str, Decimal | int | None, Decimal]
 
 
-def check(invoice: Any) -> list[Finding]:
+def check(invoice: object) -> list[Finding]:
     """Return a finding for each amount that is present and wrong."""
     compared = (
         *compare_lines(invoice),
@@ -40,7 +39,7 @@ def check(invoice: Any) -> list[Finding]:
     ]
 
 
-def compare_lines(invoice: Any) -> Iterator[Comparison]:
+def compare_lines(invoice: object) -> Iterator[Comparison]:
     """Yield the amounts of each line. Price times quantity is rounded half up."""
     for index, line in enumerate(entries(invoice, "InvoiceLine")):
         subtotal, where = value(line, "ItemPriceExtension.Amount"), f"InvoiceLine[{index}]"
@@ -53,7 +52,7 @@ def compare_lines(invoice: Any) -> Iterator[Comparison]:
         yield f"{where}.TaxTotal.TaxAmount", value(line, "TaxTotal.TaxAmount"), tax
 
 
-def compare_totals(invoice: Any) -> Iterator[Comparison]:
+def compare_totals(invoice: object) -> Iterator[Comparison]:
     """Yield the totals. Tax in another currency than the document's is not added."""
     lines = total(values(invoice, "InvoiceLine.LineExtensionAmount"))
     discounts, charges = allowances(invoice, False), allowances(invoice, True)
@@ -76,7 +75,7 @@ def compare_totals(invoice: Any) -> Iterator[Comparison]:
         yield path, value(invoice, path), amount
 
 
-def compare_tax_types(invoice: Any) -> Iterator[Comparison]:
+def compare_tax_types(invoice: object) -> Iterator[Comparison]:
     """Yield the tax of each type, if lines and document give it in one currency."""
     paths = (f"{TAX}.TaxAmount", f"InvoiceLine.{TAX}.TaxAmount")
     if len({currency for path in paths for currency in values(invoice, path, "currencyID")}) == 1:
@@ -85,9 +84,9 @@ def compare_tax_types(invoice: Any) -> Iterator[Comparison]:
             yield f"{TAX}.TaxAmount ({kind})", found, lines.get(kind, Decimal(0))
 
 
-def compare_taxable_amounts(invoice: Any) -> Iterator[Comparison]:
+def compare_taxable_amounts(invoice: object) -> Iterator[Comparison]:
     """Yield the taxable amount of each type, if document and lines give it."""
-    expected = defaultdict[Any, Decimal](Decimal)
+    expected = defaultdict[str, Decimal](Decimal)
     for line in entries(invoice, "InvoiceLine"):
         for kind, taxable in taxable_by_type(line).items():
             expected[kind] += taxable
@@ -98,12 +97,12 @@ def compare_taxable_amounts(invoice: Any) -> Iterator[Comparison]:
             yield target, value(subtotal, "TaxableAmount"), expected[kind]
 
 
-def taxable_by_type(line: Any) -> dict[Any, Decimal]:
+def taxable_by_type(line: object) -> dict[str, Decimal]:
     """Return the taxable amounts of a line by tax type.
 
     Several taxes of one type share the net amount of the line, so that it counts once. Portal: 10.7
     """
-    amounts = defaultdict[Any, list[Any]](list)
+    amounts = defaultdict[str, list[Decimal]](list)
     for subtotal in entries(line, TAX):
         for amount in values(subtotal, "TaxableAmount")[:1]:
             amounts[value(subtotal, "TaxCategory.ID")].append(amount)
@@ -114,20 +113,20 @@ def taxable_by_type(line: Any) -> dict[Any, Decimal]:
     }
 
 
-def tax_by_type(node: Any, path: str) -> dict[Any, Decimal]:
+def tax_by_type(node: object, path: str) -> dict[str, Decimal]:
     """Return the sums of the tax subtotals at a path by tax type."""
-    sums = defaultdict[Any, Decimal](Decimal)
+    sums = defaultdict[str, Decimal](Decimal)
     for subtotal in entries(node, path):
         sums[value(subtotal, "TaxCategory.ID")] += Decimal(value(subtotal, "TaxAmount"))
     return sums
 
 
-def charged_tax(node: Any) -> Decimal:
+def charged_tax(node: object) -> Decimal:
     """Return the sum of a node's own tax subtotals, without the tax forgone. Portal: 10.7"""
     return total(tax for kind, tax in tax_by_type(node, TAX).items() if kind != EXEMPT)
 
 
-def allowances(node: Any, is_charge: bool) -> Decimal:
+def allowances(node: object, is_charge: bool) -> Decimal:
     """Return the sum of the node's own charges, or of its discounts."""
     return total(
         value(each, "Amount")
@@ -136,6 +135,6 @@ def allowances(node: Any, is_charge: bool) -> Decimal:
     )
 
 
-def total(amounts: Iterable[Any]) -> Decimal:
+def total(amounts: Iterable[Decimal | int]) -> Decimal:
     """Return the sum of amounts."""
     return sum(map(Decimal, amounts), Decimal(0))
