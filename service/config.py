@@ -42,7 +42,7 @@ class Parser:
     The text of a secret can be in a file, which the variable with the suffix _FILE names.
     """
 
-    read: Callable[[str], Any]
+    read: Callable[[str], object]
     allowed: str
     is_secret: bool = False
 
@@ -88,10 +88,12 @@ def _integer(low: int, high: int) -> Parser:
     return Parser(read, f"{low} to {high}")
 
 
-def _number(allowed: str, low: str, high: int, make: Callable[[Decimal], Any] = Decimal) -> Parser:
+def _number(
+    allowed: str, low: str, high: int, make: Callable[[Decimal], object] = Decimal
+) -> Parser:
     """Return the type of numbers within bounds, of which `make` returns the value."""
 
-    def read(value: str) -> Any:
+    def read(value: str) -> object:
         try:
             number = Decimal(value)
         except InvalidOperation:
@@ -320,7 +322,7 @@ def fingerprint_credentials(client_id: str, secret: str) -> str:
 SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in fields(Config)}
 
 #: field -> its value if the variable is empty, computed from the values of all fields
-DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+DERIVED: dict[str, Callable[[Mapping[str, object]], Any]] = {
     "worker_host": lambda values: values["host"],
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
     "public_url": lambda values: "http://{}:{}".format(
@@ -357,7 +359,7 @@ def describe_settings(config: Config) -> dict[str, str]:
     return shown
 
 
-def _describe_value(setting: Setting, value: Any) -> str:
+def _describe_value(setting: Setting, value: object) -> str:
     """Return the text of a value for a log. A secret is `***`, and of a URL the place is shown."""
     text = _write_value(value)
     if text and setting.parser in (DATABASE, BASE_URL):
@@ -372,7 +374,7 @@ def write_config(config: Config) -> dict[str, str]:
     return texts | {item.file_variable: "" for item in SETTINGS.values() if item.parser.is_secret}
 
 
-def _write_value(value: Any) -> str:
+def _write_value(value: object) -> str:
     """Return the text from which the parser of a setting reads a value."""
     match value:
         case None:
@@ -411,7 +413,7 @@ def read_config(environ: Mapping[str, str] = os.environ) -> Config:
     if errors:
         raise ConfigError("\n".join(errors))
     derived = {name: derive(values) for name, derive in DERIVED.items() if not values[name]}
-    return Config(**{**values, **derived})
+    return Config(**values | derived)
 
 
 def _read_text(setting: Setting, environ: Mapping[str, str]) -> str:
@@ -433,7 +435,7 @@ def _read_text(setting: Setting, environ: Mapping[str, str]) -> str:
         raise ValueError(f"cannot be read from {path}: it is not UTF-8 text") from None
 
 
-def _missing(values: Mapping[str, Any]) -> Iterator[str]:
+def _missing(values: Mapping[str, object]) -> Iterator[str]:
     """Yield an error for each setting that another one needs."""
     for name, setting in SETTINGS.items():
         for needed in setting.needs if values.get(name) else ():

@@ -1,11 +1,12 @@
 """The errors that the API responds with, and the mapping of database constraints to them.
 
-Imports no other module of the service.
+Imports no other module of the service but json_types.
 """
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+
+from service.json_types import JsonObject
 
 #: An entry of `errors` in the body of a response: path, rule and message.
 Violation = dict[str, str]
@@ -29,18 +30,18 @@ class ApiError(Exception):
         message: str,
         headers: Mapping[str, str] | None = None,
         code: str | None = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.headers: Mapping[str, str] = headers or {}
         self.code = self.code if code is None else code
-        self.more = more
+        self.more: JsonObject = more
         #: The request may succeed later: the response is not stored for its Idempotency-Key.
         self.retryable = bool(more.get("retryable", False))
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """The JSON body of the response."""
         return {"message": self.message, "code": self.code, **self.more}
 
@@ -56,7 +57,7 @@ class Unauthorized(ApiError):
     status = 401
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """The specified body."""
         return {"message": self.message}
 
@@ -80,7 +81,7 @@ class UnknownTin(NotFound):
     code = "tin_unknown"
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """The portal's error body, and the code."""
         return {**self.more, "code": self.code}
 
@@ -172,7 +173,7 @@ class VersionNotSupported(ApiError):
     code = "http_version_not_supported"
 
 
-def make_reason(code: str, message: str, path: str = "") -> dict[str, Any]:
+def make_reason(code: str, message: str, path: str = "") -> JsonObject:
     """Return a reason why a document was not sent or not accepted, as stored and shown.
 
     `path` leads to the member of the request body.

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from service.json_types import Json, JsonObject
+
 #: Limit of a stored document as compact JSON. The portal accepts 300 kB, and its form of a document
 #: is always larger than ours.
 MOST_STORED_BYTES = 300_000
@@ -67,7 +69,7 @@ def check_count(raw: bytes) -> None:
         raise NotJson(_TOO_MANY)
 
 
-def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
+def check_depth(value: object, levels: int = MAX_DEPTH) -> None:
     """Raise NotJson if a value is nested deeper than `levels`."""
     if type(value) is dict:
         value = value.values()
@@ -85,7 +87,7 @@ def loads_own(text: str | bytes) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
-def load_data(module: str) -> Any:
+def load_data(module: str) -> JsonObject:
     """Return the JSON of the file next to a module that has its name. `module` is its __file__."""
     return loads_own(Path(module).with_suffix(".json").read_bytes())
 
@@ -214,7 +216,7 @@ def _reject_constant(name: str) -> NoReturn:
     raise NotJson(INVALID_JSON.format(f"{name} is not a JSON number"))
 
 
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Json]]) -> JsonObject:
     """Return the members of an object. Raises NotJson for a duplicate name."""
     members = dict(pairs)
     if len(members) != len(pairs):

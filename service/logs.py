@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
 
 JSON = "json"  # of LOG_FORMAT
 TEXT_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
@@ -49,7 +48,7 @@ def read_trace_id(header: str | None) -> str:
     return found["trace"]
 
 
-def fields(**values: Any) -> dict[str, dict[str, Any]]:
+def fields(**values: object) -> dict[str, dict[str, object]]:
     """Return the argument `extra` of a log call whose line has further fields."""
     return {"fields": values}
 
@@ -75,7 +74,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object: time, level, logger, message, the request, fields, and an error."""
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": format_time(record.created),
             "level": record.levelname,
             "logger": record.name,
@@ -127,9 +126,9 @@ def _request_fields() -> dict[str, str]:
     return {name: text for name, text in known.items() if text}
 
 
-def _flatten(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _flatten(values: Mapping[str, object]) -> list[tuple[str, object]]:
     """Return the pairs of fields. An object is replaced by its own pairs."""
-    pairs: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, object]] = []
     for name, value in values.items():
         pairs += value.items() if isinstance(value, Mapping) else [(name, value)]
     return pairs

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from service.errors import describe_error, format_traceback
 
@@ -19,7 +18,7 @@ async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
 
 
 @asynccontextmanager
-async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running(work: Coroutine[object, None, None]) -> AsyncIterator[None]:
     """Run a task during the block, then cancel it until it ends.
 
     One cancellation may be lost: a connection that fails at the same time can hide it.

@@ -1,16 +1,17 @@
 """Unknown members of the objects that a schema leaves open: parties, addresses, lines.
 
-A name that resembles a known one is a mistake, and is rejected. Any other is stored and returned
-unchanged, but has no effect and is not sent to the portal.
+A name that resembles a known one is a mistake, and is rejected. Others are stored and
+returned unchanged, but have no effect and are not sent to the portal.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service import json_codec
+from service.json_types import JsonMapping
 
 LONGEST_NAME = 60  # characters of a name that are compared and quoted
 MOST_LETTERS = 2  # by which a misspelt name differs
@@ -26,7 +27,7 @@ SYNONYMS = {
     "pagesize": ("per_page",),
 }
 
-Schema = Mapping[str, Any]
+Schema = JsonMapping
 
 
 class Unknown(NamedTuple):
@@ -60,7 +61,7 @@ class Members:
 Shape = Members | Entries | None
 
 
-def find_unknown(value: Any, shape: Shape, path: str = "") -> Iterator[Unknown]:
+def find_unknown(value: object, shape: Shape, path: str = "") -> Iterator[Unknown]:
     """Yield the unknown members of each open object of a body that has some.
 
     Leaves out arrays with too many entries.
@@ -103,7 +104,7 @@ def expand(
     if "$ref" in schema:
         file, _, pointer = schema["$ref"].partition("#")
         target_stem = file.removesuffix(".json") or stem
-        target: Any = schemas[target_stem]
+        target: Schema = schemas[target_stem]
         for step in pointer.split("/")[1:]:
             target = target[step]
         yield from expand(schemas, target_stem, target)

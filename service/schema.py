@@ -22,6 +22,7 @@ from referencing.jsonschema import DRAFT202012
 
 from service import json_codec, members
 from service.errors import Violation, violation
+from service.json_types import Json, JsonMapping, JsonObject
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 MAX_VIOLATIONS = 50
@@ -29,9 +30,9 @@ MANY_UNKNOWN = "An object must not have more than {} unknown members."
 MANY_NAMES = "The request body must not have more than {} different unknown members."
 _CAPITAL = re.compile("[A-Z]")
 
-Schema = dict[str, Any]
+Schema = JsonObject
 #: Yields the violations of a keyword.
-Check = Callable[[Validator, Any, Any, Schema], Iterable[ValidationError] | None]
+Check = Callable[[Validator, object, Any, Schema], Iterable[ValidationError] | None]
 
 
 def _load_schemas() -> dict[str, Schema]:
@@ -66,10 +67,10 @@ def _add_document_members(files: Mapping[str, Schema]) -> None:
 
 ALL = _load_schemas()
 #: {name of a body's schema: {title: body}}: the examples of the OpenAPI description.
-EXAMPLES: dict[str, dict[str, Any]] = json_codec.loads(
+EXAMPLES: dict[str, JsonObject] = json_codec.loads(
     (FOLDER / "examples" / "requests.json").read_bytes()
 )
-REGISTRY: Registry[Any] = Registry().with_resources(
+REGISTRY: Registry[Schema] = Registry().with_resources(
     (f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items()
 )
 
@@ -92,7 +93,9 @@ def _check_fast(keyword: str, type_name: str) -> Check:
     compares all pairs of entries.
     """
 
-    def run(checker: Validator, part: Any, value: Any, schema: Schema) -> Iterator[ValidationError]:
+    def run(
+        checker: Validator, part: object, value: Any, schema: Schema
+    ) -> Iterator[ValidationError]:
         if checker.is_type(value, type_name) and not _rule_of(keyword, part).is_valid(value):
             yield ValidationError(f"violates {keyword}")
 
@@ -100,12 +103,12 @@ def _check_fast(keyword: str, type_name: str) -> Check:
 
 
 @cache
-def _rule_of(keyword: str, part: Any) -> jsonschema_rs.Draft202012Validator:
+def _rule_of(keyword: str, part: object) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator({keyword: part})
 
 
 def _check_unknown_members(
-    checker: Validator, allowed: Any, value: Any, schema: Schema
+    checker: Validator, allowed: object, value: Json, schema: Schema
 ) -> Iterator[ValidationError]:
     """Check additionalProperties: jsonschema sorts and quotes all unknown members in its message.
 
@@ -113,7 +116,7 @@ def _check_unknown_members(
     """
     if allowed is not False:
         yield from _RULES["additionalProperties"](checker, allowed, value, schema) or ()
-    elif checker.is_type(value, "object"):
+    elif isinstance(value, dict):
         known = schema.get("properties", {})
         if any(name not in known and not _matches_pattern(schema, name) for name in value):
             yield ValidationError("has unknown members")
@@ -123,7 +126,7 @@ def _check_unless_long(limit: str, check: Check) -> Check:
     """Return a check that leaves out a value which is too long: judging millions takes seconds."""
 
     def run(
-        checker: Validator, part: Any, value: Any, schema: Schema
+        checker: Validator, part: object, value: Json, schema: Schema
     ) -> Iterable[ValidationError] | None:
         is_long = isinstance(value, list | dict) and len(value) > schema.get(limit, len(value))
         return None if is_long else check(checker, part, value, schema)
@@ -163,7 +166,7 @@ def has_only_known(name: str, body: Any) -> bool:
     return fast_validator(name, is_closed=True).is_valid(body)
 
 
-def _close(part: Any) -> Any:
+def _close(part: object) -> Any:
     """Return a part of a schema in which no object accepts unknown members."""
     if isinstance(part, list):
         return [_close(entry) for entry in part]
@@ -187,7 +190,7 @@ def body_shape(name: str) -> members.Shape:
     return members.make_shape(ALL, name, ALL[name])
 
 
-def find_violations(name: str, body: Any) -> list[Violation]:
+def find_violations(name: str, body: object) -> list[Violation]:
     """Return the violations of the schema `name` in a body, at most MAX_VIOLATIONS.
 
     A member of an open object whose name resembles a known one is a violation.
@@ -227,7 +230,7 @@ def _find_misspelt(found: Iterable[members.Unknown]) -> Iterator[tuple[str, str,
                 yield unknown.point_to(name), "unknown", message
 
 
-def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
+def find_stored_only(name: str, body: object) -> list[dict[str, str]]:
     """Return a warning, {path, message}, for each member that is stored and has no effect.
 
     `body` is valid. At most MAX_VIOLATIONS.
@@ -244,7 +247,7 @@ def find_stored_only(name: str, body: Any) -> list[dict[str, str]]:
     return list(islice(stored, MAX_VIOLATIONS))
 
 
-def find_removed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> list[dict[str, str]]:
+def find_removed(stored: JsonMapping, changes: JsonMapping) -> list[dict[str, str]]:
     """Return a warning, {path, message}, for each member that a change removes by omission.
 
     An object in `changes` replaces the stored object of its name as a whole. Arrays are not
@@ -262,11 +265,11 @@ def find_removed(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> list[
     return list(islice(removed, MAX_VIOLATIONS))
 
 
-def _find_missing(path: str, old: Any, new: Any) -> Iterator[tuple[str, str]]:
+def _find_missing(path: str, old: object, new: object) -> Iterator[tuple[str, str]]:
     """Yield (JSON Pointer, name) of the members of `old` at any depth that `new` does not have."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return
-    for name, value in cast(dict[str, Any], old).items():
+    for name, value in cast(JsonObject, old).items():
         place = f"{path}/{json_codec.escape_pointer(name)}"
         if name in new:
             yield from _find_missing(place, value, new[name])
@@ -282,7 +285,7 @@ def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
     """
     path = json_codec.make_pointer(error.absolute_path)
     rule, limit = str(error.validator), cast(Any, error.validator_value)
-    body = cast(dict[str, Any], error.instance)
+    body = cast(JsonObject, error.instance)
     if rule == "required":
         missing = [name for name in limit if name not in body]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
@@ -336,7 +339,7 @@ WORDINGS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _describe_rule(rule: str, limit: Any) -> str:
+def _describe_rule(rule: str, limit: object) -> str:
     if (rule, limit) == ("minLength", 1):
         return "must not be empty"
     describe = WORDINGS.get(rule) or _TEXTS["wordings"].get(rule, "is not valid").format
@@ -348,7 +351,7 @@ def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:
     assert isinstance(error.schema, dict)
     parts = members.expand(ALL, "", error.schema)
     known = sorted({name for _, part in parts for name in part.get("properties", ())})
-    for name in cast(dict[str, Any], error.instance):
+    for name in cast(JsonObject, error.instance):
         if name not in known and not _matches_pattern(error.schema, name):
             yield name, known
 

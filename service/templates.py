@@ -26,7 +26,7 @@ _contexts: ContextVar[list[_Context]] = ContextVar("contexts")
 
 
 def make_environment(
-    folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any
+    folder: Path, filters: Mapping[str, Callable[..., object]], **values: object
 ) -> jinja2.Environment:
     """Return the environment of the templates in a folder. All of them see `values`."""
     environment = jinja2.Environment(
@@ -43,7 +43,7 @@ def make_environment(
     return environment
 
 
-def render(environment: jinja2.Environment, template: str, **values: Any) -> str:
+def render(environment: jinja2.Environment, template: str, **values: object) -> str:
     """Return the text of a template, and free its values."""
     contexts: list[_Context] = []
     _contexts.set(contexts)

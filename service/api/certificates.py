@@ -5,7 +5,6 @@ The private key is stored encrypted and never returned.
 
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -20,6 +19,7 @@ from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import check_if_match, not_found, or_not_found, read_body
+from service.json_types import JsonObject
 from service.offload import run_in_thread
 from service.submission import signers
 from service.submission.context import SUBMISSION_CONTEXT
@@ -100,7 +100,7 @@ async def delete_signing_certificate(request: web.Request) -> web.Response:
     return responses.success_response(REMOVED)
 
 
-async def _read_signer(body: dict[str, Any], form: str, now: datetime) -> certificate.Signer:
+async def _read_signer(body: JsonObject, form: str, now: datetime) -> certificate.Signer:
     """Return the signer of a request body. Raises ValidationError, and Busy.
 
     Runs in a thread: decrypting a key takes most of a second.

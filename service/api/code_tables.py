@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import date
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -14,6 +13,7 @@ from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
 from service.http.requests import not_found, read_path_part
+from service.json_types import JsonObject
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Code tables")
@@ -77,7 +77,7 @@ def _find(name: str, text: str) -> Iterator[tuple[str, str]]:
             yield code, description
 
 
-def _describe(name: str) -> dict[str, Any]:
+def _describe(name: str) -> JsonObject:
     """Return the record of a table."""
     table = codes.get_tables()[name]
     imported_at = table.imported_at

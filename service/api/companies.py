@@ -1,7 +1,6 @@
 """The company of the key: its record and its settings. Spec: Company"""
 
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -16,6 +15,7 @@ from service.errors import CONSTRAINTS, Conflict, ValidationError
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import check_if_match, or_not_found, read_body
+from service.json_types import JsonObject
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Company")
@@ -89,7 +89,7 @@ async def _read_record(conn: Connection, company: int) -> str:
     return f'{{"data":{record}}}'
 
 
-def _reject_unknown_codes(row: dict[str, Any], changes: dict[str, Any]) -> None:
+def _reject_unknown_codes(row: JsonObject, changes: JsonObject) -> None:
     """Raise ValidationError for unknown codes.
 
     Valid states depend on the country, so that a change of one is checked with the other.
@@ -110,7 +110,7 @@ async def _reject_used_tin(conn: Connection, company: int) -> None:
         raise Conflict(TIN_IN_USE, code="tin_in_use")
 
 
-def _columns(changes: dict[str, Any]) -> dict[str, Any]:
+def _columns(changes: JsonObject) -> JsonObject:
     """Return the changed columns.
 
     PREFIX_DIGIT_COUNT becomes an int, also when sent as 5.0: a view casts its text to integer.

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-#: Parsed JSON of a schema, or of a part of the description.
-Json = dict[str, Any]
+from service.json_types import JsonObject
 
 PREFIX = "#/components/schemas/"
 #: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
@@ -36,7 +35,7 @@ def component_name(stem: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in stem.split("_"))
 
 
-def refer_to(component: str) -> Json:
+def refer_to(component: str) -> JsonObject:
     """Return the reference to a component."""
     return {"$ref": f"{PREFIX}{component}"}
 
@@ -44,21 +43,21 @@ def refer_to(component: str) -> Json:
 class Components:
     """The components that a description refers to. Each is described when it is first used."""
 
-    def __init__(self, files: Mapping[str, Json], bodies: Iterable[str]) -> None:
+    def __init__(self, files: Mapping[str, JsonObject], bodies: Iterable[str]) -> None:
         """`files` maps file stems to schemas. A body without a file is any object.
 
         Raises ValueError for two schemas of one name.
         """
         self._sources = _read_sources(files, bodies)
-        self._found: dict[str, Json] = {}
-        self._wholes: dict[str, Json] = {}
+        self._found: dict[str, JsonObject] = {}
+        self._wholes: dict[str, JsonObject] = {}
 
     @property
-    def described(self) -> dict[str, Json]:
+    def described(self) -> dict[str, JsonObject]:
         """The components that were used so far, by name."""
         return dict(sorted(self._found.items()))
 
-    def describe(self, schema: Json, name: str = "") -> Json:
+    def describe(self, schema: JsonObject, name: str = "") -> JsonObject:
         """Return the description of a schema. `name` begins the names of objects within it."""
         own = {keyword: part for keyword, part in schema.items() if keyword != "$ref"}
         if len(own) < len(schema) and own.keys() <= ANNOTATIONS:
@@ -66,12 +65,12 @@ class Components:
         whole = self._merge(schema)
         return self._define(name, whole) if _is_object(whole) else self._describe_whole(whole, name)
 
-    def resolve(self, schema: Json) -> Json:
+    def resolve(self, schema: JsonObject) -> JsonObject:
         """Return the component that a described schema refers to, or the schema itself."""
         name = schema.get("$ref", "").removeprefix(PREFIX)
         return self._found[name] if name else schema
 
-    def _describe_reference(self, reference: str, own: Json) -> Json:
+    def _describe_reference(self, reference: str, own: JsonObject) -> JsonObject:
         name, source = self._find(reference)
         if source.keys() <= {"$ref", *ANNOTATIONS}:
             return self.describe({**source, **own})
@@ -81,7 +80,7 @@ class Components:
         place = self._define(name, whole)
         return {**({"allOf": [place]} if "$ref" in place else place), **own} if own else place
 
-    def _define(self, name: str, whole: Json) -> Json:
+    def _define(self, name: str, whole: JsonObject) -> JsonObject:
         """Return the reference to a component, or to null. Raises ValueError for a name in use."""
         if self._wholes.setdefault(name, whole) != whole:
             raise ValueError(f"Two schemas would be the component {name}.")
@@ -92,10 +91,10 @@ class Components:
             self._found[name] = self._describe_whole({**whole, "type": kept[0]}, name)
         return {"anyOf": [refer_to(name), NULL]} if "null" in types else refer_to(name)
 
-    def _describe_whole(self, whole: Json, name: str) -> Json:
+    def _describe_whole(self, whole: JsonObject, name: str) -> JsonObject:
         """Return the description of a merged schema at its own place."""
         whole, sentences = _describe_conditions(whole)
-        described: Json = {"type": None} if "anyOf" not in whole else {}
+        described: JsonObject = {"type": None} if "anyOf" not in whole else {}
         for keyword, part in whole.items():
             if keyword == "properties":
                 part = {
@@ -118,9 +117,9 @@ class Components:
             del described["const"]  # generators make an enum of strings of it
         return described
 
-    def _describe_alternatives(self, schema: Json, name: str) -> Json:
+    def _describe_alternatives(self, schema: JsonObject, name: str) -> JsonObject:
         """Return a schema with anyOf. A plain type or null becomes one schema of both types."""
-        parts: list[Json] = []
+        parts: list[JsonObject] = []
         for alternative in schema.pop("anyOf"):
             part = self.describe(alternative, name)
             nested = part["anyOf"] if part.keys() == {"anyOf"} else [part]
@@ -130,7 +129,7 @@ class Components:
             return {**others[0], "type": [others[0]["type"], "null"], **schema}
         return {**schema, "anyOf": parts}
 
-    def _find(self, reference: str) -> tuple[str, Json]:
+    def _find(self, reference: str) -> tuple[str, JsonObject]:
         """Return the name and the source of a referenced schema, which may be a member's."""
         first, *rest = reference.removeprefix(PREFIX).split("/")
         part = self._sources[first]
@@ -138,7 +137,7 @@ class Components:
             part = part[step]
         return component_name("_".join([first, *rest[1::2]])), part
 
-    def _merge(self, schema: Json) -> Json:
+    def _merge(self, schema: JsonObject) -> JsonObject:
         """Return a schema merged with those that it refers to and combines.
 
         Its conditions are collected in the list `conditions`.
@@ -147,16 +146,16 @@ class Components:
         combined += schema.get("allOf", ())
         own = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
         conditions = [{key: own.pop(key) for key in CONDITIONAL & own.keys()}]
-        whole: Json = {}
+        whole: JsonObject = {}
         for part in (*map(self._merge, combined), own):
             conditions += part.get("conditions", ())
             whole = {**whole, **part, **_join_members(whole, part)}
         return {**whole, "conditions": [each for each in conditions if each]}
 
 
-def _read_sources(files: Mapping[str, Json], bodies: Iterable[str]) -> dict[str, Json]:
+def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dict[str, JsonObject]:
     """Return {name: schema} of all files and their definitions, with references to components."""
-    sources: dict[str, Json] = {"Description": ANY_OBJECT}
+    sources: dict[str, JsonObject] = {"Description": ANY_OBJECT}
     for name, schema, stem in _iterate_files(files):
         if name in sources:
             raise ValueError(f"Two schemas would be the component {name}.")
@@ -167,7 +166,7 @@ def _read_sources(files: Mapping[str, Json], bodies: Iterable[str]) -> dict[str,
 ANY_OBJECT = {"type": "object", "description": "Any JSON object."}
 
 
-def _iterate_files(files: Mapping[str, Json]) -> Iterator[tuple[str, Json, str]]:
+def _iterate_files(files: Mapping[str, JsonObject]) -> Iterator[tuple[str, JsonObject, str]]:
     for stem, schema in files.items():
         if stem not in SHARED:
             public = {key: value for key, value in schema.items() if key not in FILE_ONLY}
@@ -180,7 +179,7 @@ def _definition_name(stem: str, name: str) -> str:
     return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
 
 
-def _rewrite(part: Any, stem: str) -> Any:
+def _rewrite(part: object, stem: str) -> Any:
     """Return a part of the schema file `stem` with references to components."""
     if isinstance(part, list):
         return [_rewrite(entry, stem) for entry in part]
@@ -206,14 +205,14 @@ def _rewrite_reference(reference: str, stem: str) -> str:
     return f"{PREFIX}{component_name(stem)}{pointer}"
 
 
-def _is_object(whole: Json) -> bool:
+def _is_object(whole: JsonObject) -> bool:
     """Return whether a merged schema is an object with known members."""
     return "object" in _types_of(whole) and (
         "properties" in whole or whole.get("additionalProperties") is False
     )
 
 
-def _types_of(whole: Json) -> list[str]:
+def _types_of(whole: JsonObject) -> list[str]:
     """Return the types that a merged schema accepts, also if only its values say so."""
     if "type" in whole:
         return [whole["type"]] if isinstance(whole["type"], str) else whole["type"]
@@ -221,9 +220,9 @@ def _types_of(whole: Json) -> list[str]:
     return list(dict.fromkeys(TYPES[type(value)] for value in values))
 
 
-def _join_members(first: Json, second: Json) -> Json:
+def _join_members(first: JsonObject, second: JsonObject) -> JsonObject:
     """Return the members, and the names of the required ones, of two schemas that are combined."""
-    joined: Json = {}
+    joined: JsonObject = {}
     if "properties" in first and "properties" in second:
         joined["properties"] = {**first["properties"], **second["properties"]}
     if "required" in first and "required" in second:
@@ -231,7 +230,7 @@ def _join_members(first: Json, second: Json) -> Json:
     return joined
 
 
-def _describe_conditions(whole: Json) -> tuple[Json, dict[str, list[str]]]:
+def _describe_conditions(whole: JsonObject) -> tuple[JsonObject, dict[str, list[str]]]:
     """Return a merged schema without conditions, and {member: sentences} that replace them."""
     sentences: dict[str, list[str]] = {}
     general: list[str] = []
@@ -246,7 +245,7 @@ def _describe_conditions(whole: Json) -> tuple[Json, dict[str, list[str]]]:
     return _add_sentences(rest, general), sentences
 
 
-def _describe_test(test: Json) -> str:
+def _describe_test(test: JsonObject) -> str:
     """Return the words for the condition of a rule: one value, several, or one that is excluded."""
     for member, wanted in test.get("properties", {}).items():
         excluded = wanted.get("not")
@@ -256,6 +255,6 @@ def _describe_test(test: Json) -> str:
     return f"`{test['required'][0]}` is present"
 
 
-def _add_sentences(schema: Json, sentences: Iterable[str]) -> Json:
+def _add_sentences(schema: JsonObject, sentences: Iterable[str]) -> JsonObject:
     text = " ".join(filter(None, [schema.get("description", ""), *sentences]))
     return {**schema, "description": text} if text else schema

@@ -1,11 +1,9 @@
 """Consolidated invoices: plan, create, list, get, delete, export, and notes for them. Portal: 13"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -27,6 +25,7 @@ from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own_with
 from service.http.requests import parse_document_instant, read_body
+from service.json_types import JsonObject
 from service.offload import run_in_thread
 
 operations: list[Operation] = []
@@ -180,7 +179,7 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 
-    async def read(conn: Connection) -> tuple[Any, Any, int]:
+    async def read(conn: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record], int]:
         issuer = await sql.issuer_get(conn, company_id=company)
         classes = await sql.consolidation_classes(
             conn,
@@ -219,7 +218,7 @@ documents.declare_export(operation, DOCUMENTS)
 
 
 async def _read_request(
-    request: web.Request, conn: Connection, body: dict[str, Any], omits_submitted: bool
+    request: web.Request, conn: Connection, body: JsonObject, omits_submitted: bool
 ) -> ConsolidationRequest:
     """Return the request of a body. With `omits_submitted`, submitted invoices of a month are no
     candidates."""
@@ -257,7 +256,7 @@ async def _count_submitted(
 
 
 def _make_terms(
-    document_type: str, period: consolidation.Period, config: Config, issuer: Mapping[str, Any]
+    document_type: str, period: consolidation.Period, config: Config, issuer: asyncpg.Record
 ) -> consolidation.ConsolidationTerms:
     relaxed_until, msic = issuer["consolidation_relaxed_until"], issuer["msic_code"] or ""
     return consolidation.ConsolidationTerms(
@@ -265,7 +264,7 @@ def _make_terms(
     )
 
 
-def _read_month(body: dict[str, Any], config: Config) -> consolidation.Period:
+def _read_month(body: JsonObject, config: Config) -> consolidation.Period:
     return _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
 
 

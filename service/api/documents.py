@@ -6,7 +6,6 @@ The modules of the kinds declare their operations with these functions. Spec: In
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -40,6 +39,7 @@ from service.http.requests import (
     warn_of_doubts,
     warn_of_removed,
 )
+from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.locked_documents import lock_document
@@ -190,7 +190,7 @@ async def read_draft(request: web.Request, kind: DocumentKind) -> tuple[Draft, s
     return draft, json_codec.compact(text, body)
 
 
-def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: Any) -> str:
+def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: object) -> str:
     """Return the computed columns of a document as JSON text. `more` are those of a new one."""
     zone = request.app[app_keys.CONFIG].time_zone
     # The code of a note is unique in all years.
@@ -287,7 +287,7 @@ async def update_draft(
     conn: Connection,
     kind: DocumentKind,
     row: asyncpg.Record,
-    changes: dict[str, Any],
+    changes: JsonObject,
 ) -> tuple[submit.Started | None, Draft]:
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
 
@@ -311,7 +311,7 @@ async def update_draft(
     return started, draft
 
 
-def _merge(kind: DocumentKind, row: asyncpg.Record, changes: dict[str, Any]) -> tuple[Draft, str]:
+def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> tuple[Draft, str]:
     """Return the Draft of a stored document with changes, and its JSON text.
 
     Raises ValidationError if the merged document breaks a rule of creation.

@@ -5,7 +5,6 @@ Spec: E-invoice requests
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -32,6 +31,7 @@ from service.http.requests import (
     read_path_id,
     warn_of_removed,
 )
+from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.locked_documents import lock_document
@@ -158,7 +158,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "requests that name it.",
 )
 async def update_einvoice_request(request: web.Request) -> web.Response:
-    """Change the sent fields. Any status may follow any other.
+    """Change the sent fields. Each status may follow each other.
 
     An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
     consolidated invoice or has the buyer of another request, or if the code matches several.
@@ -228,7 +228,7 @@ async def _check_link(conn: Connection, company: int, link: int, body: str) -> N
         raise link_full()
 
 
-def _repeats_approval(stored: asyncpg.Record, body: dict[str, Any]) -> bool:
+def _repeats_approval(stored: asyncpg.Record, body: JsonObject) -> bool:
     """Return whether a body only approves a request whose approval has finalized an invoice."""
     was_approved = stored["status"] == "Approve" and stored["invoice_id"] is not None
     return was_approved and body == {"status": "Approve"}
@@ -263,7 +263,7 @@ async def _finalize(
     return invoice["id"], started
 
 
-def _reject_wrong_buyer(body: dict[str, Any], at: datetime) -> None:
+def _reject_wrong_buyer(body: JsonObject, at: datetime) -> None:
     """Raise ValidationError for a buyer whom preflight would report in an invoice.
 
     A person who enters their own data can correct it, so that a short postcode is a violation too.
@@ -280,12 +280,12 @@ def _reject_wrong_buyer(body: dict[str, Any], at: datetime) -> None:
         raise ValidationError(violations)
 
 
-def _reject_unknown_codes(body: dict[str, Any]) -> None:
+def _reject_unknown_codes(body: JsonObject) -> None:
     if violations := codes.find_violations(body, codes.PARTY):
         raise ValidationError(violations)
 
 
-def _reject_too_large(record: dict[str, Any], length: int | None = None) -> None:
+def _reject_too_large(record: JsonObject, length: int | None = None) -> None:
     """Raise ValidationError for a request that is too large to be stored.
 
     `length` is that of its JSON text, see size_violations.

@@ -11,6 +11,7 @@ from service.api.operation import QueryParameter
 from service.documents import states
 from service.errors import Violation, violation
 from service.http import requests
+from service.json_types import JsonObject
 from service.schema import describe_unknown
 
 MAX_SEARCH_TEXT = 300
@@ -34,7 +35,7 @@ def read_filters(
     filters: Iterable[QueryParameter],
     zone: tzinfo,
     violations: list[Violation],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the values of filters, None for absent ones. Appends to `violations`.
 
     Times are texts. A day is read without a time zone, and begins and ends in `zone`.

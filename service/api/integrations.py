@@ -3,7 +3,6 @@
 import re
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -11,12 +10,13 @@ from service import json_codec, schema
 from service.api import filters, pagination
 from service.api.operation import Operation
 from service.db.connections import Connection
-from service.db.statements import Statement, sql
+from service.db.statements import Result, Statement, sql
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
 from service.http.requests import check_if_match, or_not_found, read_body, read_text_id
+from service.json_types import JsonObject
 
 operations: list[Operation] = []
 operation = partial(Operation, operations, "Integrations")
@@ -33,7 +33,7 @@ def new_id(noun: str) -> str:
     return f"{PREFIXES[noun]}_{random_text(22)}"
 
 
-def _read_key(request: web.Request, noun: str) -> dict[str, Any]:
+def _read_key(request: web.Request, noun: str) -> dict[str, int | str]:
     """Return account and id of the record that the path names. Raises NotFound."""
     pattern = re.compile(f"{PREFIXES[noun]}_[0-9A-Za-z]{{22}}", re.ASCII)
     return {"account_id": request[app_keys.ACCOUNT], "id": read_text_id(request, noun, pattern)}
@@ -79,7 +79,7 @@ async def _list(statement: Statement, request: web.Request) -> web.Response:
     return _with_meta(row["data"], page.window(row["total"]))
 
 
-def _with_meta(data: str, meta: dict[str, Any]) -> web.Response:
+def _with_meta(data: str, meta: JsonObject) -> web.Response:
     return responses.json_text_response(f'{{"data":{data},"meta":{json_codec.dumps(meta)}}}')
 
 
@@ -93,7 +93,7 @@ def _transaction(request: web.Request) -> AbstractAsyncContextManager[Connection
     return request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT])
 
 
-async def _read(noun: str, statement: Statement, request: web.Request) -> Any:
+async def _read(noun: str, statement: Statement, request: web.Request) -> Result:
     """Return the result of a statement for the record of the path. Raises NotFound."""
     key = _read_key(request, noun)
     return or_not_found(await request.app[app_keys.READS].read(statement, **key), noun)
@@ -206,7 +206,7 @@ async def update_organization(request: web.Request) -> web.Response:
 
 
 async def _replace_members(
-    conn: Connection, key: dict[str, Any], members: list[dict[str, Any]]
+    conn: Connection, key: dict[str, int | str], members: list[JsonObject]
 ) -> None:
     users = [member["userId"] for member in members]
     unknown = await sql.organization_members_unknown(

@@ -11,7 +11,7 @@ from typing import Any
 
 from service import json_codec
 from service.api import openapi_webhooks
-from service.api.components import Components, Json, component_name, refer_to
+from service.api.components import Components, component_name, refer_to
 from service.api.operation import (
     COMPANY,
     INTEGRATION,
@@ -47,11 +47,12 @@ from service.http.idempotency import INVALID_KEY, key_reused
 from service.http.middleware import SLOW_DOWN
 from service.http.server import NOT_HTTP
 from service.json_codec import INVALID_JSON, MOST_STORED_BYTES
+from service.json_types import JsonObject
 from service.schema import describe_unknown
 from service.version import VERSION
 
 #: The parts of the description that are equal for all operations.
-FIXED: Json = json_codec.load_data(__file__)
+FIXED: JsonObject = json_codec.load_data(__file__)
 JSON = "application/json"
 
 _TEXT = f"""\
@@ -118,8 +119,8 @@ STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retr
 
 
 def describe(
-    operations: Iterable[Operation], schemas: dict[str, Json], examples: dict[str, Json]
-) -> Json:
+    operations: Iterable[Operation], schemas: dict[str, JsonObject], examples: dict[str, JsonObject]
+) -> JsonObject:
     """Return the description.
 
     `schemas` maps file stems to schemas, `examples` file stems to {title: body}. A request schema
@@ -127,8 +128,8 @@ def describe(
     """
     operations = tuple(operations)
     components = Components(_add_codes(schemas), (each.body for each in operations if each.body))
-    paths: dict[str, Json] = {}
-    shared: dict[str, Json] = {}
+    paths: dict[str, JsonObject] = {}
+    shared: dict[str, JsonObject] = {}
     for operation in operations:
         described = _describe_operation(operation, components, examples)
         _share_responses(operation, described["responses"], shared)
@@ -148,7 +149,7 @@ def describe(
     }
 
 
-def _add_codes(schemas: dict[str, Json]) -> dict[str, Json]:
+def _add_codes(schemas: dict[str, JsonObject]) -> dict[str, JsonObject]:
     """Return the schemas with the codes of errors as an open enumeration.
 
     Generators make a string of it, so that a client accepts a code that is newer than itself.
@@ -160,10 +161,10 @@ def _add_codes(schemas: dict[str, Json]) -> dict[str, Json]:
 
 
 def _describe_operation(
-    operation: Operation, components: Components, examples: dict[str, Json]
-) -> Json:
+    operation: Operation, components: Components, examples: dict[str, JsonObject]
+) -> JsonObject:
     surface = operation.surface
-    described: Json = {
+    described: JsonObject = {
         "tags": [operation.tag],
         "operationId": operation.operation_id,
         "summary": operation.summary,
@@ -181,7 +182,7 @@ def _describe_operation(
     return {key: value for key, value in described.items() if value or key == "security"}
 
 
-def _path_parameters(operation: Operation, components: Components) -> list[Json]:
+def _path_parameters(operation: Operation, components: Components) -> list[JsonObject]:
     return [
         {
             "name": name,
@@ -198,7 +199,7 @@ def _path_parameters(operation: Operation, components: Components) -> list[Json]
 NAMED = {"name": "CodeTableName"}
 
 
-def _path_schema(operation: Operation, name: str) -> Json:
+def _path_schema(operation: Operation, name: str) -> JsonObject:
     if operation.surface == INTEGRATION:
         return {"type": "string"}
     return refer_to(NAMED.get(name, "RecordId"))
@@ -211,7 +212,7 @@ def _describe_path_parameter(name: str, operation: Operation) -> str:
     return f"The name of the {noun}." if name in NAMED else f"The id of the {own or noun}."
 
 
-def _query_parameter(parameter: QueryParameter, components: Components) -> Json:
+def _query_parameter(parameter: QueryParameter, components: Components) -> JsonObject:
     name, is_array = parameter.name, parameter.schema.get("type") == "array"
     style = {"style": "deepObject", "explode": True} if name.endswith("[]") else {}
     described = {
@@ -225,7 +226,7 @@ def _query_parameter(parameter: QueryParameter, components: Components) -> Json:
     return {key: value for key, value in described.items() if value or key == "explode"}
 
 
-def _header_references(operation: Operation) -> list[Json]:
+def _header_references(operation: Operation) -> list[JsonObject]:
     return [
         {"$ref": f"#/components/parameters/{name}"}
         for name, takes in TAKES_HEADER.items()
@@ -241,9 +242,9 @@ TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
 }
 
 
-def _request_body(stem: str, components: Components, examples: dict[str, Json]) -> Json:
+def _request_body(stem: str, components: Components, examples: dict[str, JsonObject]) -> JsonObject:
     schema = components.describe(refer_to(component_name(stem)))
-    media: Json = {"schema": schema}
+    media: JsonObject = {"schema": schema}
     if stem in examples:
         media["examples"] = {
             _slug(title): {"summary": title, "value": body}
@@ -252,7 +253,7 @@ def _request_body(stem: str, components: Components, examples: dict[str, Json]) 
     return {"required": "required" in components.resolve(schema), "content": {JSON: media}}
 
 
-def _responses(operation: Operation, components: Components) -> Json:
+def _responses(operation: Operation, components: Components) -> JsonObject:
     names = ("X-Request-Id", *operation.surface.headers)
     responses = {str(operation.status): _success(operation, names, components)}
     if operation.is_record:
@@ -273,7 +274,7 @@ def _responses(operation: Operation, components: Components) -> Json:
     return responses
 
 
-def _success(operation: Operation, names: Iterable[str], components: Components) -> Json:
+def _success(operation: Operation, names: Iterable[str], components: Components) -> JsonObject:
     more = ["ETag"] * operation.is_record + ["Content-Disposition"] * operation.is_file
     more += ["Idempotent-Replayed"] * TAKES_HEADER["Idempotency-Key"](operation)
     described = {
@@ -324,10 +325,10 @@ def _invalid_query() -> ValidationError:
     return ValidationError(violations)
 
 
-def _describe_errors(errors: list[ErrorResponse], components: Components) -> Json:
+def _describe_errors(errors: list[ErrorResponse], components: Components) -> JsonObject:
     """Return the schemas and the examples of the errors of one status."""
     schemas = {error.schema: components.describe(refer_to(error.schema)) for error in errors}
-    examples: Json = {}
+    examples: JsonObject = {}
     for error in errors:
         body = error.body or example_of(schemas[error.schema], components)
         title = error.title or body.get("message") or error.schema
@@ -336,7 +337,7 @@ def _describe_errors(errors: list[ErrorResponse], components: Components) -> Jso
     return {"schema": {"anyOf": [schema, *others]} if others else schema, "examples": examples}
 
 
-def example_of(schema: Json, components: Components) -> Any:
+def example_of(schema: JsonObject, components: Components) -> Any:
     """Return the first example of a schema, or one built from the examples of its parts."""
     if "examples" in schema:
         return schema["examples"][0]
@@ -360,14 +361,16 @@ def example_of(schema: Json, components: Components) -> Any:
     return PLAIN[kind]
 
 
-PLAIN: Json = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
+PLAIN: JsonObject = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
 
 
-def _headers(*names: str) -> Json:
+def _headers(*names: str) -> JsonObject:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _share_responses(operation: Operation, responses: Json, shared: dict[str, Json]) -> None:
+def _share_responses(
+    operation: Operation, responses: JsonObject, shared: dict[str, JsonObject]
+) -> None:
     """Move the errors that an operation has by rule to the shared ones, and refer to them.
 
     Their names follow from the rule, so that other operations and errors do not change them.

@@ -1,7 +1,8 @@
 """The body of a webhook delivery in the OpenAPI description, with examples."""
 
 from service import schema
-from service.api.components import Components, Json, refer_to
+from service.api.components import Components, refer_to
+from service.json_types import JsonObject
 
 #: State in the type of an event -> end of the sentence that describes the event.
 STATES = {
@@ -20,7 +21,7 @@ STATES = {
 WITH_RECORD = "invoice.valid with its record"
 
 
-def describe_body(components: Components) -> Json:
+def describe_body(components: Components) -> JsonObject:
     """Return the body of a delivery, with an example of each type of event."""
     media = {
         "schema": components.describe(refer_to("WebhookPayload")),
@@ -32,7 +33,7 @@ def describe_body(components: Components) -> Json:
     return {"required": True, "content": {"application/json": media}}
 
 
-def _describe_event(kind: str) -> Json:
+def _describe_event(kind: str) -> JsonObject:
     """Return the example of a type of event."""
     subject, state = kind.split(".")
     noun = subject.replace("einvoice", "e-invoice").replace("_", " ")
@@ -46,7 +47,7 @@ def _describe_event(kind: str) -> Json:
     }
 
 
-def _describe_event_with_record(components: Components) -> Json:
+def _describe_event_with_record(components: Components) -> JsonObject:
     """Return the example of a delivery that includes the record, from the records' own examples."""
     invoice, document = (
         components.resolve(components.describe(refer_to(name)))["examples"][0]

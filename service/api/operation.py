@@ -13,7 +13,7 @@ table.py joins these lists. The routes and the OpenAPI description are derived f
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp.typedefs import Handler
 
@@ -21,6 +21,7 @@ from service.errors import ApiError, BadRequest, KeyReused, ValidationError
 from service.http.error_responses import INTEGRATIONS, VALIDATIONS, shape_error
 from service.http.middleware import OPEN
 from service.http.requests import not_found
+from service.json_types import JsonObject
 
 #: Of an update that merges the sent members into the record.
 REPLACES = (
@@ -40,9 +41,9 @@ class QueryParameter:
     """
 
     name: str
-    schema: dict[str, Any]
+    schema: JsonObject
     description: str = ""
-    read: Callable[[str], Any] | None = None
+    read: Callable[[str], object] | None = None
     rule: str = "filter"
 
 
@@ -56,7 +57,7 @@ class ErrorResponse:
 
     status: int
     schema: str
-    body: dict[str, Any] = field(default_factory=dict)
+    body: JsonObject = field(default_factory=dict)
     title: str = ""
 
 

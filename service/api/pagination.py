@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -12,6 +11,7 @@ from service.api.filters import COUNT_TO, NEWEST_FIRST, read_filters
 from service.api.operation import QueryParameter
 from service.errors import ValidationError, Violation, violation
 from service.http import app_keys, requests
+from service.json_types import JsonObject
 
 NUMBER = QueryParameter(
     "page",
@@ -38,7 +38,7 @@ class Page:
     number: int
     per_page: int
     sort: str
-    filters: dict[str, Any]
+    filters: JsonObject
     kept: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class Page:
         """True without filter and sort order: the cheapest page, whose total is always exact."""
         return self.kept.keys() <= {COUNT_TO.name}
 
-    def meta(self, total: int, is_exact: bool = True) -> dict[str, Any]:
+    def meta(self, total: int, is_exact: bool = True) -> JsonObject:
         """Return the nine members of company lists, with relative URLs that keep the filters.
 
         With `count_to`, also whether the total is exact. Spec: Pagination meta
@@ -79,7 +79,7 @@ class Page:
             **({"total_is_exact": is_exact} if self.filters.get(COUNT_TO.name) else {}),
         }
 
-    def window(self, total: int) -> dict[str, Any]:
+    def window(self, total: int) -> JsonObject:
         """Return the six members of integration lists. `from` and `to` of an empty page are null.
 
         Spec: Pagination meta

@@ -7,10 +7,8 @@ saved copies.
 import base64
 import hashlib
 import io
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import asyncpg
@@ -30,6 +28,7 @@ from service.errors import NotFound
 from service.http import app_keys
 from service.http.access import read_own, read_own_with
 from service.http.requests import or_not_found, read_path_id
+from service.json_types import JsonMapping
 from service.offload import offload
 
 #: File extension of a QR code -> its media type.
@@ -127,7 +126,7 @@ async def _read_printed(
 def _render(
     kind: DocumentKind,
     row: asyncpg.Record,
-    issuer: Mapping[str, Any],
+    issuer: JsonMapping,
     sent: asyncpg.Record | None,
     zone: ZoneInfo,
 ) -> str:

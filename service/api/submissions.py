@@ -1,8 +1,6 @@
 """Preflight, submit, cancel and submitted documents of every kind of document."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -23,6 +21,7 @@ from service.http.requests import (
     read_body,
     read_path_id,
 )
+from service.json_types import JsonMapping
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
@@ -149,7 +148,7 @@ async def _check_and_store_key(
     kind: DocumentKind,
     resubmits: bool,
     conn: Connection,
-    row: Mapping[str, Any],
+    row: JsonMapping,
 ) -> None:
     """Store the request's Idempotency-Key with the intent to submit a locked document.
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.http.requests import read_body
+from service.json_types import JsonObject
 from service.submission.operator import login_check, tin_checks
 from service.submission.operator.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
@@ -28,7 +29,7 @@ NOTE_TYPES = schema.get_values("note_type")
 
 #: (condition of registration type, registration number and TIN; message). The first condition that
 #: is true rejects a TIN check. Spec: Errors
-TIN_REFUSALS: tuple[tuple[Callable[[Any, str, str], object], str], ...] = (
+TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
     (
         lambda kind, number, tin: kind not in codes.get_names("registration_types"),
         "Invalid registration type",
@@ -119,14 +120,16 @@ async def validate_adjustment_note_code(request: web.Request) -> web.Response:
     )
 
 
-async def _report_use(request: web.Request, statement: Statement, **variables: Any) -> web.Response:
+async def _report_use(
+    request: web.Request, statement: Statement, **variables: object
+) -> web.Response:
     """Return a response that tells whether a code is free. `statement` returns if it is used."""
     company = request[app_keys.COMPANY]
     is_used = await request.app[app_keys.DATABASE].read(statement, company_id=company, **variables)
     return responses.json_response({"data": {"success": not is_used}})
 
 
-def _read_tin(body: dict[str, Any]) -> str:
+def _read_tin(body: JsonObject) -> str:
     """Return the TIN as the portal compares it.
 
     A TIN of dots alone counts as absent: it cannot be a segment of a URL path.
@@ -135,6 +138,6 @@ def _read_tin(body: dict[str, Any]) -> str:
     return tin if tin.strip(".") else ""
 
 
-def _to_integer(number: Any) -> int | None:
+def _to_integer(number: int | Decimal | None) -> int | None:
     """Return an integer of a body, which may be sent as 7.0."""
     return None if number is None else int(number)

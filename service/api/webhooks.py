@@ -1,7 +1,6 @@
 """Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
 from functools import partial
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -17,6 +16,7 @@ from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.idempotency import store_response, store_response_without
 from service.http.requests import check_if_match, not_found, or_not_found, read_body, read_path_id
+from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
 from service.webhooks.url_policy import url_violation
@@ -236,7 +236,7 @@ def _seal(request: web.Request, secret: bytes) -> bytes:
         raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
 
 
-def _reject_url(request: web.Request, body: dict[str, Any]) -> None:
+def _reject_url(request: web.Request, body: JsonObject) -> None:
     """Raise ValidationError for a URL to which the service must not send requests."""
     allow_internal = request.app[app_keys.CONFIG].webhook_allow_internal
     if "url" in body and (message := url_violation(body["url"], allow_internal)):

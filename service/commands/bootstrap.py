@@ -15,14 +15,13 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import uvloop
 
@@ -39,6 +38,7 @@ from service.db.statements import sql
 from service.db.transactions import connected_database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
+from service.json_types import JsonMapping
 from service.portal.addresses import find_address_problems
 from service.submission import signers
 from service.version import VERSION
@@ -62,7 +62,7 @@ _Result = TypeVar("_Result")
 log = logging.getLogger(__name__)
 
 
-def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+def run(work: Coroutine[object, None, _Result]) -> _Result:
     """Run a coroutine with uvloop and return its result."""
     # No core dumps: memory holds keys, secrets and personal data.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -203,7 +203,7 @@ async def check_database(config: Config) -> None:
     _check_secret_keys(config, rows)
 
 
-def _check_secret_keys(config: Config, rows: Sequence[Mapping[str, Any]]) -> None:
+def _check_secret_keys(config: Config, rows: Sequence[JsonMapping]) -> None:
     """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
     stored = {row["secret_key"] for row in rows}
     known = {version_of_key(key) for key in (config.secret_key, config.secret_key_previous)}
@@ -216,7 +216,10 @@ def _check_secret_keys(config: Config, rows: Sequence[Mapping[str, Any]]) -> Non
 
 
 async def run_command(
-    config: Config, command: Callable[..., Awaitable[_Result]], *arguments: Any, **options: Any
+    config: Config,
+    command: Callable[..., Awaitable[_Result]],
+    *arguments: object,
+    **options: object,
 ) -> _Result:
     """Return the result of a command on the configured database, which is migrated."""
     async with with_postgres(with_portal(config)) as config:
@@ -226,10 +229,10 @@ async def run_command(
                 return await command(config, database, *arguments, **options)
 
 
-def on_database(command: Callable[..., Awaitable[Any]]) -> Action:
+def on_database(command: Callable[..., Awaitable[object]]) -> Action:
     """Return the action that runs a command, and prints its result as JSON if it has one."""
 
-    def act(**options: Any) -> None:
+    def act(**options: object) -> None:
         result = run(run_command(read_running_config(), command, **options))
         if result is not None:
             print_json(result)

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option, print_json
@@ -14,6 +13,7 @@ from service.db.reencryption import reencrypt_secrets
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.signing import certificate
+from service.json_types import JsonObject
 from service.submission import signers
 
 
@@ -48,7 +48,7 @@ def register(line: CommandLine) -> None:
 
 async def set_certificate(
     config: Config, database: Database, company_id: int, issuer_form: str, **files: Path | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Store a company's certificate and key, and return its record.
 
     `files` are certificate, key and password_file, the last one for an encrypted key. Raises

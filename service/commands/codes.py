@@ -2,10 +2,9 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -20,6 +19,7 @@ from service.documents import codes
 from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.codes import CodeTable, Validity
 from service.http.code_lists import make_tables
+from service.json_types import JsonMapping, JsonObject
 
 #: The start of a file name, in lower case and letters only -> the list in the file
 LISTS = {
@@ -90,7 +90,7 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
         print(NOT_SHARED.format(address=address, error=reason), file=sys.stderr)
 
 
-def _to_sandbox(table: CodeTable) -> dict[str, Any]:
+def _to_sandbox(table: CodeTable) -> JsonObject:
     """Return the body that gives a list to the sandbox."""
     return {
         "list": table.name,
@@ -132,7 +132,7 @@ def read_codes(path: Path) -> list[dict[str, str]]:
     return list({entry["code"]: entry for entry in entries}.values())
 
 
-def _entry(row: Mapping[str, Any]) -> dict[str, str]:
+def _entry(row: JsonMapping) -> dict[str, str]:
     """Return {code, description} and days from the member names of the published files."""
     code = row.get("code", row.get("id"))
     if not isinstance(code, str) or not code or not json_codec.is_valid_text(code):
@@ -145,7 +145,7 @@ def _entry(row: Mapping[str, Any]) -> dict[str, str]:
     return {"code": code, "description": str(texts[0]) if texts else "", **_read_days(row)}
 
 
-def _read_days(row: Mapping[str, Any]) -> dict[str, str]:
+def _read_days(row: JsonMapping) -> dict[str, str]:
     """Return the days of validity that a row has. Raises ValueError."""
     days: dict[str, str] = {}
     for name in ("valid_from", "valid_to"):

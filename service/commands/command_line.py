@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
 
 from service.version import VERSION
 
@@ -42,6 +41,6 @@ def add_company_option(
     )
 
 
-def print_json(result: Any) -> None:
+def print_json(result: object) -> None:
     """Print a result as one JSON object on a line, with instants as the API writes them."""
     print(json.dumps(result, default=lambda at: at.isoformat(timespec="milliseconds")))

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
 from service import json_codec, schema
 from service.commands.bootstrap import on_database
@@ -18,6 +17,7 @@ from service.documents import codes
 from service.documents.ubl import parties
 from service.errors import Violation
 from service.http import api_keys
+from service.json_types import JsonObject
 
 #: The columns of a company, other than name and TIN, that add-company sets.
 DETAILS = (
@@ -138,7 +138,7 @@ def reject_violations(found: Collection[Violation]) -> None:
 
 async def verify_tin(
     config: Config, database: Database, company_id: int, tin: str | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
 
     Raises OperatorError if there is no such company, or if it has no TIN or not the expected one.
@@ -160,7 +160,7 @@ async def verify_tin(
         }
 
 
-async def share_tin(config: Config, database: Database, tin: str, note: str) -> dict[str, Any]:
+async def share_tin(config: Config, database: Database, tin: str, note: str) -> JsonObject:
     """Allow several companies to use a TIN and return {tin, note, shared_at, companies}.
 
     The audit log of each company for which it is verified gets a row. Raises OperatorError.
@@ -169,7 +169,7 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
     if not note.strip():
         raise OperatorError("A note is required: why the TIN is shared.")
     companies = await _find_companies(database, wanted)
-    shared: dict[str, Any] = {}
+    shared: JsonObject = {}
     for company_id in companies or [None]:
         async with database.company(company_id or NO_COMPANY) as conn:
             await sql.tin_lock(conn, tin=wanted)
@@ -177,7 +177,7 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
     return {**shared, "companies": companies}
 
 
-async def unshare_tin(config: Config, database: Database, tin: str) -> dict[str, Any]:
+async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObject:
     """Allow only one company to use a TIN again, and return {tin, unshared}.
 
     `unshared` is false if the TIN was not shared. Raises OperatorError while it is verified for
@@ -212,7 +212,7 @@ def _read_tin(text: str) -> str:
 
 async def add_key(
     config: Config, database: Database, company_id: int, name: str = "", expires: str | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Create an API key and return {key, key_id, company_id}. Raises OperatorError, Conflict.
 
     The key itself is not stored and cannot be shown again.
@@ -225,7 +225,7 @@ async def add_key(
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 
-async def revoke_key(config: Config, database: Database, key_id: str) -> dict[str, Any]:
+async def revoke_key(config: Config, database: Database, key_id: str) -> JsonObject:
     """Revoke a key of a company or an account, and return {key_id, revoked}.
 
     `revoked` is false if it was revoked before. Raises OperatorError for an unknown key.

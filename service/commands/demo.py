@@ -18,6 +18,7 @@ from service.commands.operator_errors import OperatorError
 from service.commands.serve import find_demo_company
 from service.config import Config
 from service.db.transactions import Database
+from service.json_types import Json, JsonObject
 
 KEY_LIFE = timedelta(hours=1)
 ANSWER_SECONDS = 60  # For one request; a submit waits for the portal.
@@ -124,8 +125,8 @@ class Api:
         self,
         title: str,
         request: str,
-        body: dict[str, Any] | None = None,
-        holds: Callable[[Any], bool] = lambda _: True,
+        body: JsonObject | None = None,
+        holds: Callable[[JsonObject], bool] = lambda _: True,
     ) -> Any:
         """Send a request such as "GET /readyz", print and return its response.
 
@@ -149,7 +150,7 @@ class Api:
             raise OperatorError(f"{request} did not have the expected result.")
         return answer
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+    async def _ask(self, method: str, path: str, body: JsonObject | None) -> tuple[int, Any]:
         """Return the status and the JSON of a response. Raises OperatorError without one.
 
         A page of the portal is a whole address. It gets no key, and has no JSON.
@@ -191,16 +192,16 @@ async def _walk(api: Api) -> None:
     await step("Show it again", f"GET {path}", holds=_has_status("Cancelled"))
 
 
-def _has_status(status: str) -> Callable[[Any], bool]:
+def _has_status(status: str) -> Callable[[JsonObject], bool]:
     return lambda record: record["status"] == status
 
 
-def _is_final(answer: Any) -> bool:
+def _is_final(answer: object) -> bool:
     """Return whether a record does not change by itself."""
     return isinstance(answer, dict) and answer.get("status") not in ("Submitting", "Submitted")
 
 
-def _pick(found: Any) -> Any:
+def _pick(found: Json) -> Json:
     """Return the shown members of a response, or all if it has none."""
     if isinstance(found, list):
         return [_pick(one) for one in found]
@@ -209,6 +210,6 @@ def _pick(found: Any) -> Any:
     return {name: _pick(value) for name, value in found.items() if name in SHOWN} or found
 
 
-def _short(answer: Any) -> str:
+def _short(answer: object) -> str:
     text = json_codec.dumps(answer)
     return text if len(text) <= SHORT else f"{text[:SHORT]}… ({len(text)} characters)"

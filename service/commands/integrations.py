@@ -1,7 +1,6 @@
 """Accounts of the integration surface, their keys and organizations."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from service import schema
 from service.api.integrations import ORGANIZATION, new_id
@@ -18,6 +17,7 @@ from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import api_keys
+from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
@@ -51,7 +51,7 @@ def register(line: CommandLine) -> None:
 
 async def add_integration_key(
     config: Config, database: Database, account: str, name: str = "", expires: str | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Create a key of an account and return {key, key_id, account_id}. Raises OperatorError.
 
     Creates the account if there is none of that name.
@@ -66,7 +66,7 @@ async def add_integration_key(
 
 async def add_organization(
     config: Config, database: Database, account: str, name: str, companies: Iterable[int] = ()
-) -> dict[str, Any]:
+) -> JsonObject:
     """Create an organization and return {id, account_id}.
 
     Raises OperatorError for an unknown account or company.
@@ -78,7 +78,7 @@ async def add_organization(
 
 async def insert_organization(
     database: Database, account_id: int, name: str, companies: Iterable[int] = ()
-) -> dict[str, Any]:
+) -> JsonObject:
     """Create an organization and return {id, account_id}. Raises OperatorError."""
     linked = sorted(set(companies))
     for company_id in linked:

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import asyncpg
 
@@ -35,6 +35,7 @@ from service.db.migrations import SchemaError
 from service.documents.signing.certificate import UnusableCredentials
 from service.embedded_postgres.lifecycle import EmbeddedError
 from service.errors import CONSTRAINTS, ApiError
+from service.json_types import JsonObject
 from service.submission.operator.manual_resolution import CannotResolve
 
 #: The modules with commands, in the order of the help.
@@ -105,7 +106,7 @@ def create_command_line() -> CommandLine:
     return line
 
 
-def _reject_invalid_text(options: dict[str, Any]) -> None:
+def _reject_invalid_text(options: JsonObject) -> None:
     """Raise OperatorError for a text that is not UTF-8, which PostgreSQL cannot store."""
     for name, value in options.items():
         if isinstance(value, str) and not json_codec.is_valid_text(value):

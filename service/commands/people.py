@@ -1,7 +1,5 @@
 """People who sign in to the dashboard, and their one-time links."""
 
-from typing import Any
-
 from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import require_company
@@ -12,6 +10,7 @@ from service.dashboard.links import NewLink, make_link, make_operator_link, read
 from service.dashboard.sessions import RIGHTS
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
@@ -38,7 +37,7 @@ def register(line: CommandLine) -> None:
 
 async def invite_user(
     config: Config, database: Database, company_id: int, role: str, **person: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Give a person (email, name) a role, and return {user_id, link}. Raises OperatorError."""
     if not people.is_email(person["email"]) or not person["name"].strip():
         raise OperatorError("An e-mail address and a name are required.")
@@ -49,7 +48,7 @@ async def invite_user(
     return {"user_id": invited.user_id, "link": link}
 
 
-async def link_user(config: Config, database: Database, email: str) -> dict[str, Any]:
+async def link_user(config: Config, database: Database, email: str) -> JsonObject:
     """Return {user_id, link, roles} for a person. Raises OperatorError if there is none.
 
     `roles` are the companies whose role is now pending, and need a link of their own.

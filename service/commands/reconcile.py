@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.json_types import JsonMapping, JsonObject
 from service.monitoring.conditions import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
@@ -126,7 +127,7 @@ async def _reconcile(
     sys.exit(1 if result["open"] or result["failed"] or result.get("clocks") else 0)
 
 
-def _describe_problems(result: Mapping[str, Any]) -> Iterator[str]:
+def _describe_problems(result: JsonMapping) -> Iterator[str]:
     """Yield a line for each problem of the environment: what is wrong, and what to do."""
     for each in result["companies"]:
         if "error" in each:
@@ -157,7 +158,7 @@ async def submission_context(
 
 async def reconcile(
     config: Config, database: Database, company_id: int | None = None, days: int | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Compare one company, or all, with the portal, and return {companies, open, failed}.
 
     `open` counts open findings, `failed` the companies for which the portal did not answer. A
@@ -196,7 +197,7 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
 
 async def _compare_company(
     context: SubmissionContext, company_id: int, days: int | None
-) -> dict[str, Any]:
+) -> JsonObject:
     try:
         return await compare(context, company_id, days)
     except PortalError as error:
@@ -211,7 +212,7 @@ async def hold_sending(config: Config, database: Database, reason: str) -> dict[
 
 async def resolve_finding(
     config: Config, database: Database, ids: Sequence[int], note: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Resolve findings and return {resolved, released}. Raises OperatorError.
 
     `resolved` are the ids, `released` the companies whose hold ends.
@@ -238,7 +239,7 @@ async def _find_owner(database: Database, finding_id: int) -> int:
 
 async def resolve_submission(
     config: Config, database: Database, uuids: list[str] | None, **case: Any
-) -> dict[str, Any]:
+) -> JsonObject:
     """Resolve a submission and return {company_id, submission_id, state}.
 
     `uuids` are the portal's documents; None means that the portal does not have it. `case` has
@@ -255,7 +256,7 @@ async def resolve_submission(
             ) from None
 
 
-async def attention(config: Config, database: Database) -> dict[str, Any]:
+async def attention(config: Config, database: Database) -> JsonObject:
     """Return the conditions, and lists of what needs a person, of all companies, oldest first.
 
     The members are conditions, submissions, findings, holds, oddities and refused_logins.
@@ -273,7 +274,7 @@ async def attention(config: Config, database: Database) -> dict[str, Any]:
     }
 
 
-def _with_facts(row: asyncpg.Record) -> dict[str, Any]:
+def _with_facts(row: asyncpg.Record) -> JsonObject:
     """Return the columns of a row and the members of its JSON column `facts`."""
     known = {"company_id": row["company_id"], "id": row["id"], "since": row["since"]}
     return {**known, **json_codec.loads(row["facts"].encode())}

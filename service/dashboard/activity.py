@@ -1,9 +1,8 @@
 """The audit log in words: who did what, and the old and new values."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
@@ -11,8 +10,9 @@ from markupsafe import Markup, escape
 from service import json_codec
 from service.dashboard import formats
 from service.documents.printing import tax_name
+from service.json_types import JsonMapping
 
-Texts = Mapping[str, Any]
+Texts = JsonMapping
 #: Kind of a document in the audit log -> path of its pages.
 PATHS = {
     "invoice": "/invoices",
@@ -24,12 +24,12 @@ TAXES = "default_tax_types_and_rates"
 _INSTANT = re.compile(r"(_at|not_before|not_after)$")
 
 
-def make_filters(texts: Texts) -> dict[str, Callable[..., Any]]:
+def make_filters(texts: Texts) -> dict[str, Callable[..., object]]:
     """Return the filters of templates that describe a row of the audit log in a language."""
     return {"activity": partial(_describe, texts), "changes": partial(_describe_changes, texts)}
 
 
-def _describe(texts: Texts, row: Mapping[str, Any]) -> Markup:
+def _describe(texts: Texts, row: JsonMapping) -> Markup:
     """Return an entry in words, such as: Key till cancelled invoice 7."""
     kind, _, name = row["actor"].partition(" ")
     words = texts["activity"]
@@ -42,7 +42,7 @@ def _describe(texts: Texts, row: Mapping[str, Any]) -> Markup:
     return action.format(who=Markup("<bdi>{}</bdi>").format(who), subject=_describe_subject(row))
 
 
-def _describe_subject(row: Mapping[str, Any]) -> Markup:
+def _describe_subject(row: JsonMapping) -> Markup:
     """Return the subject of an entry: a document with its code instead of its id, and its page."""
     if row.get("person"):  # such as: user 7 as owner
         words = row["subject"].split(" ", 2)
@@ -56,10 +56,10 @@ def _describe_subject(row: Mapping[str, Any]) -> Markup:
     return Markup('<a href="{}/{}">{}</a>').format(PATHS[kind], document_id, label)
 
 
-def _describe_changes(texts: Texts, row: Mapping[str, Any], zone: ZoneInfo) -> list[Markup]:
+def _describe_changes(texts: Texts, row: JsonMapping, zone: ZoneInfo) -> list[Markup]:
     """Return the changed members of an entry in words, such as: City: from Ipoh to Klang."""
     labels = _label_members(texts)
-    changes: Mapping[str, Any] = json_codec.loads((row["changes"] or "{}").encode())
+    changes: JsonMapping = json_codec.loads((row["changes"] or "{}").encode())
     known = [name for name in labels if name in changes]
     described = []
     for name in [*known, *sorted(changes.keys() - labels.keys())]:
@@ -89,21 +89,22 @@ def _describe_change(
     return Markup(words[kind]).format(name=label, old=old, new=new)
 
 
-def _describe_value(texts: Texts, name: str, value: Any, zone: ZoneInfo) -> str | Markup | None:
+def _describe_value(texts: Texts, name: str, value: object, zone: ZoneInfo) -> str | Markup | None:
     """Return a value in words. None if there is none."""
     words = texts["activity"]["values"]
     if value is None or value == "":
         return None
     if isinstance(value, bool):
         return words["yes" if value else "no"]
-    if name == TAXES:
-        return ", ".join(f"{tax_name(tax['tax_type'])} {tax['tax_rate']}%" for tax in value) or None
     if isinstance(value, list):
+        if name == TAXES:
+            shown = (f"{tax_name(tax['tax_type'])} {tax['tax_rate']}%" for tax in value)
+            return ", ".join(shown) or None
         return escape(", ".join(map(str, value))) if value else words["all"]
     if name == "role":
         return texts["roles"].get(value, value)
     if name == "purpose":
         return texts["sharing"]["purposes"].get(value, value)
     if _INSTANT.search(name):
-        return formats.when(value, zone)
+        return formats.when(str(value), zone)
     return Markup("<bdi>{}</bdi>").format(value)

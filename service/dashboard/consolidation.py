@@ -1,7 +1,6 @@
 """The planner of consolidated invoices: what is included, what is not, and why."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from aiohttp import web
 
@@ -13,6 +12,7 @@ from service.dashboard.repetition import create
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.forms import FORM
+from service.json_types import JsonObject
 
 PAGES = Pages()
 page = PAGES.add
@@ -59,7 +59,7 @@ async def _render_plan(
     wanted = {"type": kind, "month": month}
     answer = await call(request, "POST", f"{CONSOLIDATED.api}/summary", wanted)
     is_valid = answer.status != 422
-    summary: dict[str, Any] | None = answer.require_success().value["data"] if is_valid else None
+    summary: JsonObject | None = answer.require_success().value["data"] if is_valid else None
     failed = refused or (None if is_valid else answer)
     reasons = list(failed.violations.values()) or [failed.message] if failed else []
     reasons += [each["message"] for each in (summary or {}).get("refusals", [])]
@@ -82,8 +82,8 @@ async def _render_plan(
 
 
 async def _read_plan(
-    request: web.Request, wanted: dict[str, Any], summary: dict[str, Any]
-) -> dict[str, Any] | None:
+    request: web.Request, wanted: JsonObject, summary: JsonObject
+) -> JsonObject | None:
     """Return the plan of a month, or None for many invoices whose lines were not asked for."""
     n = summary["count"] + sum(each["count"] for each in summary["left_out"])
     if n > MOST_PLANNED and "details" not in request.query:

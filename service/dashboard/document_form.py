@@ -23,6 +23,7 @@ from service.dashboard.repetition import create, find_created, form_key, give_ke
 from service.documents import codes, money
 from service.errors import KeyReused
 from service.http.forms import FORM
+from service.json_types import Json, JsonMapping, JsonObject
 
 MOST_LINES = 100  # that a form shows; the API accepts more
 TOTALS = "totals"  # the element with the totals
@@ -74,13 +75,13 @@ class Form:
 
     fields: Fields
     wrong: Mapping[str, str] = field(default_factory=dict)
-    body: Any = None
+    body: JsonMapping | None = None
     status: int = 200
     focus: str = ""  # field with the cursor; by default the first one with a message
     made: str | None = None  # path of the document that the form has created before
 
 
-def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
+def refuse(answer: Answer, fields: Fields, body: JsonMapping) -> Form:
     """Return the form with the violations of an answer. Raises Failed for another error."""
     if answer.status not in (403, 409, 422):
         raise Failed(answer)
@@ -88,7 +89,7 @@ def refuse(answer: Answer, fields: Fields, body: Any) -> Form:
 
 
 def render_form(
-    request: web.Request, form: Form, names: Sequence[str], **values: Any
+    request: web.Request, form: Form, names: Sequence[str], **values: object
 ) -> web.Response:
     """Return a form. `names` are its fields other than those of lines.
 
@@ -140,7 +141,7 @@ async def show_created(request: web.Request, kind: Kind, path: str) -> web.Respo
 
 
 async def create_document(
-    request: web.Request, kind: Kind, path: str, fields: Fields, body: Any
+    request: web.Request, kind: Kind, path: str, fields: Fields, body: JsonMapping
 ) -> int | Form:
     """Create the document of a form, and return its id, or the form with what is wrong.
 
@@ -212,15 +213,15 @@ def find_focus(fields: Mapping[str, str], choice: str) -> str:
     return f"/lineItems/{last if number is None else min(number, last)}/description"
 
 
-def render_totals(request: web.Request, body: Any, currency: str) -> web.Response:
+def render_totals(request: web.Request, body: JsonMapping, currency: str) -> web.Response:
     """Return the totals of a form alone, for its script."""
     values = {"sums": _compute_totals(body), "currency": currency, "focus": ""}
     return render(request, "form_totals.html", **values)
 
 
-def build_body(fields: Mapping[str, str], stored: Mapping[str, Any], zone: ZoneInfo) -> Any:
+def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -> JsonObject:
     """Return the body that fields describe. Members of `stored` without a field are kept."""
-    body: dict[str, Any] = copy.deepcopy(dict(stored))
+    body: JsonObject = copy.deepcopy(dict(stored))
     lines = body.get("lineItems") or []
     # Each stored line is taken once: a hundred copies of a large one would be megabytes.
     left = dict(enumerate(lines))
@@ -241,7 +242,7 @@ def _find_origin(fields: Mapping[str, str], number: int) -> int:
     return -1 if origin is None else origin
 
 
-def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
+def _convert(pointer: str, text: str, zone: ZoneInfo) -> Json:
     """Return the value of a member: a number, an instant with an offset, or the text."""
     name = pointer.rsplit("/", 1)[1]
     if name in NUMBERS:
@@ -255,13 +256,13 @@ def _convert(pointer: str, text: str, zone: ZoneInfo) -> Any:
     return text
 
 
-def _set(parent: Any, steps: list[str], value: Any) -> None:
+def _set(parent: Json, steps: list[str], value: Json) -> None:
     """Set a member of a body by the steps of its pointer. Missing objects and arrays are made.
 
     A member of a stored array is left out: no form has such a field.
     """
     for step, following in pairwise(steps):
-        empty: Any = [] if following.isdigit() else {}
+        empty: Json = [] if following.isdigit() else {}
         if isinstance(parent, list):
             if not step.isdigit():
                 return
@@ -282,7 +283,7 @@ def _set(parent: Any, steps: list[str], value: Any) -> None:
         parent[last] = value
 
 
-def _without_empty(value: Any) -> Any:
+def _without_empty(value: object) -> Any:
     """Return a value without empty texts, and without the objects that are empty without them."""
     if isinstance(value, dict):
         members = {name: _without_empty(member) for name, member in value.items()}
@@ -293,7 +294,7 @@ def _without_empty(value: Any) -> Any:
     return value
 
 
-def describe_body(body: Mapping[str, Any], zone: ZoneInfo) -> Fields:
+def describe_body(body: JsonMapping, zone: ZoneInfo) -> Fields:
     """Return the fields of a body."""
     fields = dict(_flatten(body, ""))
     for name in INSTANTS & body.keys():
@@ -308,7 +309,7 @@ def describe_instant(at: datetime, zone: ZoneInfo) -> str:
     return f"{at.astimezone(zone):%Y-%m-%dT%H:%M}"
 
 
-def _flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+def _flatten(value: object, pointer: str) -> Iterator[tuple[str, str]]:
     """Yield (JSON Pointer, text) of the members of a value that are not objects or arrays."""
     if isinstance(value, dict):
         for name, member in value.items():
@@ -320,7 +321,7 @@ def _flatten(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
         yield pointer, str(value)
 
 
-def _compute_totals(body: Any) -> money.Totals | None:
+def _compute_totals(body: JsonMapping | None) -> money.Totals | None:
     """Return the totals of a body, or None if its amounts are not valid."""
     if not body:
         return None

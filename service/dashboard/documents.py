@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any
 from urllib.parse import urlencode
 
 import segno
@@ -32,8 +31,10 @@ from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
+from service.documents.rows import Row
 from service.http.access import read_own
 from service.http.forms import FORM
+from service.json_types import JsonMapping, JsonObject
 from service.offload import offload
 from service.schema import name_in_record
 
@@ -47,7 +48,7 @@ TEXTS = pages.TEXTS["documents"]
 AMOUNTS = ("lineItems", "invoiceLevelAllowanceCharge", "prepayment", "payableRoundingAmount")
 
 
-def read_amounts(record: Mapping[str, Any]) -> dict[str, Any]:
+def read_amounts(record: JsonMapping) -> JsonObject:
     """Return the members of a record that its amounts depend on, in the shape of a body."""
     return {name: record.get(name_in_record(name)) for name in AMOUNTS}
 
@@ -70,7 +71,7 @@ class Kind:
         return self.documents.path
 
     @property
-    def t(self) -> Mapping[str, Any]:
+    def t(self) -> JsonMapping:
         """The texts of the kind."""
         return TEXTS["kinds"][self.texts]
 
@@ -84,7 +85,7 @@ COUNT_TO = 1000  # matches of a search
 MOST_NOTES = 100  # on the page of an invoice
 #: The status of a failed submission, whose reasons the record keeps and its page shows.
 RECORDED = 400
-NOTHING_FOUND: Mapping[str, Any] = {"data": [], "meta": {"total": 0, "total_is_exact": True}}
+NOTHING_FOUND: JsonMapping = {"data": [], "meta": {"total": 0, "total_is_exact": True}}
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -116,13 +117,13 @@ class Meta:
     next: str | None
 
 
-def find_document(row: Mapping[str, Any]) -> tuple[Kind, int]:
+def find_document(row: Row) -> tuple[Kind, int]:
     """Return kind and id of the document that a row refers to."""
     kind = next(kind for kind in KINDS if kind.documents.kind.name == row["kind"])
     return kind, row["document_id"]
 
 
-def find_target(note: Mapping[str, Any]) -> tuple[Kind, int]:
+def find_target(note: JsonMapping) -> tuple[Kind, int]:
     """Return kind and id of the document that the record of a note names."""
     if note["invoice_id"]:
         return INVOICES, note["invoice_id"]
@@ -164,7 +165,7 @@ async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") ->
 
 
 async def read_targets(
-    request: web.Request, kind: Kind, records: Sequence[Mapping[str, Any]]
+    request: web.Request, kind: Kind, records: Sequence[JsonMapping]
 ) -> dict[int, Target]:
     """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
     if kind is not NOTES:
@@ -181,13 +182,13 @@ async def _read_target(request: web.Request, kind: Kind, document_id: int) -> Ta
     return describe_target(kind, answer.value) if answer.is_success else Target(kind, document_id)
 
 
-def describe_target(kind: Kind, record: Mapping[str, Any]) -> Target:
+def describe_target(kind: Kind, record: JsonMapping) -> Target:
     """Return the record of a document as what a note adjusts."""
     currency = read_currency(record, None)
     return Target(kind, record["id"], str(record[kind.code]), other_party(record), currency)
 
 
-def read_currency(record: Mapping[str, Any], target: Target | None) -> str:
+def read_currency(record: JsonMapping, target: Target | None) -> str:
     """Return the currency of a document. That of a note is its target's."""
     return target.currency if target else record.get("currency_code") or HOME_CURRENCY
 
@@ -221,7 +222,9 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
     )
 
 
-async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Response:
+async def show_document(
+    kind: Kind, request: web.Request, status: int = 200, **more: object
+) -> web.Response:
     """Return the page of a document."""
     place = f"{kind.api}/{request.match_info['id']}"
     record = await read(request, place)
@@ -237,7 +240,6 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     latest_errors = find_latest_errors(record, submitted)
     has_findings = bool(latest_errors or (checks and checks.get("errors")))
     created = await take_secrets(request, f"{place}/links")
-    status = more.pop("status", 200)
     return render(
         request,
         "document.html",
@@ -270,7 +272,7 @@ async def show_document(kind: Kind, request: web.Request, **more: Any) -> web.Re
     )
 
 
-def _choose_warnings(request: web.Request, checks: Mapping[str, Any] | None) -> Sequence[Any]:
+def _choose_warnings(request: web.Request, checks: JsonMapping | None) -> Sequence[JsonMapping]:
     """Return the warnings of a document that are for the person."""
     warnings = (checks or {}).get("warnings", [])
     if request[SESSION].may(ADMINISTER):
@@ -278,7 +280,7 @@ def _choose_warnings(request: web.Request, checks: Mapping[str, Any] | None) -> 
     return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]
 
 
-async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str, Any]]:
+async def _read_notes(kind: Kind, request: web.Request) -> Sequence[JsonMapping]:
     """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
     if kind is NOTES:
         return []
@@ -287,9 +289,7 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[Mapping[str,
     )
 
 
-async def _describe_submitting(
-    kind: Kind, request: web.Request, record: Mapping[str, Any]
-) -> str | None:
+async def _describe_submitting(kind: Kind, request: web.Request, record: JsonMapping) -> str | None:
     """Return what is known of a submission without outcome, or None for another document."""
     if record["status"] != "Submitting":
         return None
@@ -302,7 +302,7 @@ def _draw_code(link: str) -> str:
     return segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
 
 
-def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | None:
+def _compute_home(record: JsonMapping, sums: money.Totals) -> Decimal | None:
     """Return the amount to pay in MYR of a document in another currency, None without a rate."""
     rate = record.get("exchange_rate")
     is_foreign = (record.get("currency_code") or HOME_CURRENCY) != HOME_CURRENCY
@@ -310,8 +310,8 @@ def _compute_home(record: Mapping[str, Any], sums: money.Totals) -> Decimal | No
 
 
 def find_latest_errors(
-    record: Mapping[str, Any], submitted: Sequence[Mapping[str, Any]]
-) -> Sequence[Any]:
+    record: JsonMapping, submitted: Sequence[JsonMapping]
+) -> Sequence[JsonMapping]:
     """Return why the latest submission failed, until the document is changed.
 
     Failed checks are left out, because the page shows the checks of the present document.
@@ -327,7 +327,7 @@ def find_latest_errors(
     return [] if is_changed else last.get("errors") or submitted[0]["errors"]
 
 
-def _find_time_left(submitted: Sequence[Mapping[str, Any]]) -> timedelta | None:
+def _find_time_left(submitted: Sequence[JsonMapping]) -> timedelta | None:
     """Return how long the latest submitted document can still be cancelled, or None."""
     if not submitted or submitted[0]["status"] != "Valid":
         return None

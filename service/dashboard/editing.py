@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -45,12 +44,13 @@ from service.dashboard.pages import Pages
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
 from service.http import app_keys
+from service.json_types import JsonMapping, JsonObject
 
 PAGES = Pages()
 page = PAGES.add
 
 TEXTS = pages.TEXTS["form"]
-_DATA: dict[str, Any] = json_codec.load_data(__file__)
+_DATA: JsonObject = json_codec.load_data(__file__)
 #: Kind of document -> members of its bodies -> members of its records.
 MEMBERS: dict[Kind, dict[str, str]] = {
     kind: _DATA["members"][kind.documents.kind.name] for kind in (INVOICES, NOTES)
@@ -77,12 +77,12 @@ class EditedDocument:
     kind: Kind
     path: str
     leave: str
-    body: Mapping[str, Any]
+    body: JsonMapping
     notice: str
-    record: Mapping[str, Any] | None = None
+    record: JsonMapping | None = None
     target: Target | None = None
 
-    def add_amounts(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def add_amounts(self, body: JsonMapping) -> JsonMapping:
         """Return a body with the members that totals depend on and the form does not have."""
         return {**read_amounts(self.record), **body} if self.record else body
 
@@ -125,7 +125,7 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
     )
 
 
-def _make_body(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
+def _make_body(kind: Kind, record: JsonMapping) -> JsonObject:
     """Return the members of a record in the shape of a body, without null ones.
 
     The buyer of a self-billed invoice is the company, which no body contains.

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
 from service.documents import printing
+from service.json_types import JsonMapping
 from service.schema import name_in_record
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -91,7 +91,7 @@ def month(text: str) -> str:
     return f"{MONTHS[int(number) - 1]} {year}"
 
 
-def other_party(record: Mapping[str, Any], kinds: Mapping[str, str] = NO_KINDS) -> str:
+def other_party(record: JsonMapping, kinds: Mapping[str, str] = NO_KINDS) -> str:
     """Return the name of the other party of an invoice, or the month of a consolidated one.
 
     `kinds` are the names of kinds of parties, for one without a name.
@@ -103,7 +103,7 @@ def other_party(record: Mapping[str, Any], kinds: Mapping[str, str] = NO_KINDS) 
     return str(who.get("name") or kinds.get(who.get("type", "")) or NONE)
 
 
-def party_facts(who: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:
     """Yield (label, text) of a party's members that have a value."""
     registration = who.get("registration") or {}
     values = {
@@ -152,7 +152,7 @@ def query_text(query: Mapping[str, str]) -> str:
     return urlencode(query)
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = {
+FILTERS: Mapping[str, Callable[..., object]] = {
     function.__name__: function
     for function in (
         amount,

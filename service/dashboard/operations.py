@@ -19,6 +19,7 @@ from service import json_codec
 from service.errors import ApiError
 from service.http import app_keys
 from service.http.error_responses import error_response
+from service.json_types import JsonMapping
 from service.offload import offload
 
 #: Headers of an operation's response that a page with the same content has too.
@@ -139,12 +140,12 @@ async def read(request: web.Request, path: str, query: Mapping[str, object] | No
     return (await call(request, "GET", path, query=query)).require_success().value
 
 
-async def read_company(request: web.Request) -> Any:
+async def read_company(request: web.Request) -> JsonMapping:
     """Return the record of the company. Raises Failed."""
     return (await read(request, "/api/companies"))["data"]
 
 
-async def read_if_any(request: web.Request, path: str) -> Any:
+async def read_if_any(request: web.Request, path: str) -> JsonMapping | None:
     """Return the record of a GET, or None if there is none. Raises Failed for another error."""
     answer = await call(request, "GET", path)
     return None if answer.status == 404 else answer.require_success().value["data"]

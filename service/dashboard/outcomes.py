@@ -4,12 +4,10 @@ The messages of the API are for programs, and some are fixed by the specificatio
 follows from the present state of the document, so that it is also true after a reload.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from service.dashboard.operations import Answer
 from service.dashboard.pages import TEXTS, Notice
 from service.documents.states import LOCKED
+from service.json_types import JsonMapping
 
 TEXT = TEXTS["outcomes"]
 #: Key of a text that holds for the statuses without one of their own.
@@ -24,7 +22,7 @@ SUBMITTING = ("submit", "save_submit")
 OPEN_STATES = ("Uncertain", "NeedsPerson")
 
 
-def describe_notice(notice: str, record: Mapping[str, Any], has_findings: bool) -> Notice | None:
+def describe_notice(notice: str, record: JsonMapping, has_findings: bool) -> Notice | None:
     """Return the sentence about what an action has led to, or None if there is none.
 
     `notice` names the action. `record` is the document as it is now. `has_findings` is true if the
@@ -51,7 +49,7 @@ def describe_failure(action: str, answer: Answer) -> str:
     return TEXT["failures"].get(action, {}).get(answer.value.get("code")) or answer.message
 
 
-def describe_not_sent(last: Mapping[str, Any]) -> str:
+def describe_not_sent(last: JsonMapping) -> str:
     """Return what has become of a submission that failed, before the errors that explain it."""
     if last["status"] == "NotSent" and last["code"] in TEXT["not_sent"]:
         return TEXT["not_sent"][last["code"]]

@@ -1,13 +1,13 @@
 """The overview: what needs attention first, then the figures of the month."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from aiohttp import web
+from asyncpg import Record
 
 from service import json_codec
 from service.config import Config
@@ -23,6 +23,7 @@ from service.documents.printing import tax_name
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
 from service.http.access import read_own_with
+from service.json_types import JsonMapping, JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 
 PAGES = Pages()
@@ -87,12 +88,12 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
-async def _read_figures(company: int, config: Config, conn: Connection) -> dict[str, Any]:
+async def _read_figures(company: int, config: Config, conn: Connection) -> JsonObject:
     """Return the rows of the statements of the overview, and the start of its month."""
     facts = await _read_facts(conn, company, config)
     start, end = _month_of(facts["now"], config.time_zone)
     of_month = {"company_id": company, "month_start": start, "month_end": end}
-    rows: dict[str, Any] = {"company_id": company, "most": MOST_ROWS}
+    rows: JsonObject = {"company_id": company, "most": MOST_ROWS}
     return {
         "failed": await sql.overview_failed(conn, **rows),
         "not_sent": await sql.overview_not_sent(conn, **rows),
@@ -106,7 +107,7 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> dict[
     }
 
 
-async def _read_facts(conn: Connection, company: int, config: Config) -> Any:
+async def _read_facts(conn: Connection, company: int, config: Config) -> Record:
     """Return the row of overview_facts."""
     now = datetime.now(config.time_zone)
     return await sql.overview_facts(
@@ -132,9 +133,7 @@ def _find_overdue(now: datetime, config: Config) -> datetime:
     return period.until
 
 
-async def _read_days(
-    conn: Connection, company: int, now: datetime, zone: ZoneInfo
-) -> Sequence[Mapping[str, Any]]:
+async def _read_days(conn: Connection, company: int, now: datetime, zone: ZoneInfo) -> list[Record]:
     today = _begin_day(now, zone)
     return await sql.overview_days(
         conn,
@@ -156,13 +155,13 @@ def _month_of(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
     return start, (start + timedelta(days=32)).replace(day=1)
 
 
-def _path_of(row: Mapping[str, Any]) -> str:
+def _path_of(row: Record) -> str:
     """Return the path of the document of a row of submitted_documents."""
     kind, document_id = find_document(row)
     return f"{kind.path}/{document_id}"
 
 
-def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iterator[Item]:
+def _describe_failed(rows: Sequence[Record], may_write: bool) -> Iterator[Item]:
     """Yield documents that are not at the portal. Those with a form are corrected there."""
     for row in rows:
         errors = json_codec.loads_own(row["errors"])
@@ -176,7 +175,7 @@ def _describe_failed(rows: Sequence[Mapping[str, Any]], may_write: bool) -> Iter
         yield Item("bad", title, reasons, place, action, row["updated_at"])
 
 
-def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
+def _describe_unclear(rows: Sequence[Record]) -> Iterator[Item]:
     for row in rows:
         kind = "bad" if row["state"] == "NeedsPerson" else "warn"
         title = TEXTS["unclear"][row["state"]].format(number=row["number"])
@@ -184,7 +183,7 @@ def _describe_unclear(rows: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
         yield Item(kind, title, [reason], _path_of(row), at=row["last_sent_at"])
 
 
-def _describe_consolidation(row: Mapping[str, Any], config: Config) -> Iterator[Item]:
+def _describe_consolidation(row: Record, config: Config) -> Iterator[Item]:
     """Yield the sales and the consolidated invoices that must be submitted, or should have been."""
     if row["overdue_since"]:
         period = _period_of(row["overdue_since"].astimezone(config.time_zone).date(), config)
@@ -214,7 +213,7 @@ def _fill(sentences: Sequence[str], period: Period) -> list[str]:
     return [sentence.format(day=day) for sentence in sentences]
 
 
-def _describe_facts(row: Mapping[str, Any]) -> Iterator[Item]:
+def _describe_facts(row: Record) -> Iterator[Item]:
     if row["hold"]:
         yield Item("bad", TEXTS["hold"], [TEXTS["hold_reason"]], "/invoices?status=Submitting")
     if row["lost_tin"]:
@@ -254,7 +253,7 @@ def _describe_requests(pending: int) -> Iterator[Item]:
         )
 
 
-def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
+def _describe_readiness(company: JsonMapping) -> Iterator[Item]:
     if missing := company.get("readiness"):
         reasons = [each["message"] for each in missing][:5]
         yield Item(
@@ -267,9 +266,7 @@ def _describe_readiness(company: Mapping[str, Any]) -> Iterator[Item]:
         )
 
 
-def _make_bars(
-    rows: Sequence[Mapping[str, Any]], most: int, today: date
-) -> Iterator[dict[str, Any]]:
+def _make_bars(rows: Sequence[Record], most: int, today: date) -> Iterator[JsonObject]:
     """Yield a bar for each of the last days, in a viewBox of 100 by 100 units for each bar area.
 
     A bar has the counts of the day, its position `x` and two heights. `most` are 100 units high.

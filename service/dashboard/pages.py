@@ -11,13 +11,13 @@ who filled them in, to be sent by a click. The form token tells who that is.
 import hmac
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -45,6 +45,7 @@ from service.http.forms import (
 )
 from service.http.responses import compress_fixed
 from service.http.tokens import make_token
+from service.json_types import JsonMapping
 from service.offload import offload, turn
 
 FOLDER = Path(__file__).parent
@@ -318,7 +319,9 @@ class PageResponse(web.Response):
         self.text = make_text()
 
 
-def render(request: web.Request, template: str, status: int = 200, **values: Any) -> PageResponse:
+def render(
+    request: web.Request, template: str, status: int = 200, **values: object
+) -> PageResponse:
     """Return a page. Its text is made when its handler has returned."""
     session: Session | None = request.get(SESSION)
     make_text = partial(
@@ -349,7 +352,7 @@ def find_notice(request: web.Request) -> Notice | None:
     return text and Notice(text, "warn" if name == "form_left_out" else "good")
 
 
-def _describe_error(error: Exception, body: Mapping[str, Any]) -> str:
+def _describe_error(error: Exception, body: JsonMapping) -> str:
     """Return the message of an error. `body` is its response in the API."""
     if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
         return TEXTS["errors"]["no_page"]
@@ -390,7 +393,7 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _fill(text: str, **values: Any) -> Markup:
+def _fill(text: str, **values: object) -> Markup:
     """Insert values into a text of TEXTS. The values are escaped."""
     return Markup(text).format(**values)
 

@@ -12,9 +12,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -28,6 +26,7 @@ from service.errors import ClaimLost, Conflict, KeyReused
 from service.http import app_keys, idempotency
 from service.http.forms import FORM
 from service.http.tokens import make_token
+from service.json_types import JsonMapping
 
 #: A repetition waits this long for the first request: longer than a submission takes.
 RUNNING_SECONDS = 60
@@ -79,7 +78,7 @@ def show_secrets(request: web.Request, path: str, **query: object) -> web.Respon
     return redirect(f"{path}?{urlencode({SHOWN: form_key(request), **query})}")
 
 
-async def take_secrets(request: web.Request, path: str) -> Mapping[str, Any] | None:
+async def take_secrets(request: web.Request, path: str) -> JsonMapping | None:
     """Return the secrets of what a POST to a path created, once. None: the page shows none.
 
     They are empty if they were shown before.

@@ -9,7 +9,6 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from aiohttp import web
 
@@ -17,10 +16,11 @@ from service import json_codec
 from service.config import Config
 from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
-from service.db.statements import Statement, sql
+from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database
 from service.http.access import shared_connection
 from service.http.tokens import digest_of, make_token
+from service.json_types import JsonMapping
 
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(hours=12)
@@ -69,7 +69,7 @@ class Session:
     company_name: str | None
     role: str | None
     is_recent: bool
-    links_made: Sequence[Mapping[str, Any]]
+    links_made: Sequence[JsonMapping]
 
     @property
     def form_token(self) -> str:
@@ -139,7 +139,7 @@ def is_secure(config: Config) -> bool:
     return config.public_url.startswith("https:")
 
 
-async def run_personal(request: web.Request, statement: Statement, **values: Any) -> Any:
+async def run_personal(request: web.Request, statement: Statement, **values: object) -> Result:
     """Return the result of a statement about people, which belong to no company."""
     async with shared_connection(request) as conn:
         return await statement(conn, **values)

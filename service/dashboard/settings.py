@@ -8,7 +8,6 @@ but without secrets.
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -19,6 +18,7 @@ from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import create, show_secrets
 from service.dashboard.sessions import ADMINISTER
 from service.http.forms import FORM, FormFields
+from service.json_types import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SettingsPage:
 
     path: str
     template: str
-    read: Callable[[web.Request], Awaitable[Mapping[str, Any]]]
+    read: Callable[[web.Request], Awaitable[JsonMapping]]
     actions: Sequence[Action] = ()
     fields: Collection[str] = ()
 
@@ -93,7 +93,9 @@ def operation(
     return run
 
 
-async def _show(page: SettingsPage, request: web.Request, refusal: FormRefusal = NO_REFUSAL) -> Any:
+async def _show(
+    page: SettingsPage, request: web.Request, refusal: FormRefusal = NO_REFUSAL
+) -> web.Response:
     entered = request.get(FORM, NO_FORM)
     values = {"refusal": refusal, "entered": entered, **await page.read(request)}
     return render(request, page.template, refusal.status, **values)

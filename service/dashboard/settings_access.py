@@ -1,9 +1,7 @@
 """Settings of who has access to a company: its API keys, and its people with their roles."""
 
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -22,13 +20,14 @@ from service.http.access import company_transaction
 from service.http.forms import FORM
 from service.http.idempotency import store_response_without
 from service.http.responses import success_response
+from service.json_types import JsonMapping
 
 KEYS, PEOPLE = "/settings/keys", "/settings/people"
 KEY_TEXTS, PEOPLE_TEXTS = (pages.TEXTS["settings"][name] for name in ("api_keys", "people"))
 KEY_NAME_CHARACTERS, NAME_CHARACTERS = 100, 200
 
 
-async def _read_keys(request: web.Request) -> Mapping[str, Any]:
+async def _read_keys(request: web.Request) -> JsonMapping:
     """Return the API keys, and once the text of a new key."""
     company = request[app_keys.COMPANY]
     async with request.app[app_keys.DATABASE].reading(company) as conn:
@@ -75,7 +74,7 @@ async def _revoke_key(request: web.Request) -> None:
         raise NotFound(KEY_TEXTS["no_such"])
 
 
-async def _read_people(request: web.Request) -> Mapping[str, Any]:
+async def _read_people(request: web.Request) -> JsonMapping:
     """Return the people of the company, and once a new one-time link."""
     company, role = request[app_keys.COMPANY], request[SESSION].role
     members = await request.app[app_keys.DATABASE].read(sql.member_list, company_id=company)

@@ -1,8 +1,5 @@
 """Settings of a company: profile, numbering, default tax, and who did what."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
@@ -15,6 +12,7 @@ from service.db.statements import sql
 from service.documents import codes
 from service.http.access import read_own
 from service.http.forms import FORM, FormFields
+from service.json_types import JsonMapping, JsonObject
 
 COMPANY = "/api/companies"
 #: Members of the company that the profile shows.
@@ -43,7 +41,7 @@ async def _go_to_profile(_: web.Request) -> web.Response:
     return redirect("/settings/profile")
 
 
-async def _read_profile(request: web.Request) -> Mapping[str, Any]:
+async def _read_profile(request: web.Request) -> JsonMapping:
     """Return the profile, or the entries of the form, and what is missing to be ready."""
     sent = request.get(FORM)
     company = await read_company(request)
@@ -63,7 +61,7 @@ def _read_entries(form: FormFields) -> dict[str, str]:
 
 async def _save_profile(request: web.Request) -> Answer:
     stored = await read_company(request)
-    body: dict[str, Any] = {
+    body: JsonObject = {
         name: text or (None if name in NULLABLE else "")
         for name, text in _read_entries(request[FORM]).items()
         if (text or None) != (stored[name] or None)
@@ -71,7 +69,7 @@ async def _save_profile(request: web.Request) -> Answer:
     return await call(request, "PUT", COMPANY, body)
 
 
-async def _read_numbers(request: web.Request) -> Mapping[str, Any]:
+async def _read_numbers(request: web.Request) -> JsonMapping:
     """Return prefixes, digits and the default tax, with a preview of the numbers."""
     company = await _read_numbering(request)
     setting, taxes = company["setting"], company[TAXES]
@@ -91,12 +89,12 @@ async def _read_numbers(request: web.Request) -> Mapping[str, Any]:
     }
 
 
-async def _read_numbering(request: web.Request) -> Mapping[str, Any]:
+async def _read_numbering(request: web.Request) -> JsonMapping:
     """Return the members of the company that the page shows, or those of the form."""
     company = await read_company(request)
     if (form := request.get(FORM)) is None:
         return company
-    setting: dict[str, Any] = {name: form.get(name, "") for name in PREFIXES}
+    setting: JsonObject = {name: form.get(name, "") for name in PREFIXES}
     digits = form.get(DIGITS, "").strip()
     number = read_number(digits, 3)
     setting[DIGITS] = digits if number is None else number  # The API reports a text.
@@ -112,7 +110,7 @@ async def _save_numbers(request: web.Request) -> Answer | FormRefusal:
     return await call(request, "PUT", COMPANY, await _read_numbering(request))
 
 
-async def _read_activity(request: web.Request) -> Mapping[str, Any]:
+async def _read_activity(request: web.Request) -> JsonMapping:
     """Return the audit log, the latest first."""
     before = read_number(request.query.get("before", ""), 17)
     rows = await read_own(request, sql.activity_page, before=before, most=MOST_ENTRIES)

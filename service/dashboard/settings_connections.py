@@ -3,9 +3,7 @@
 The operator's credentials are on no page, and no page contains a secret that was entered.
 """
 
-from collections.abc import Mapping
 from itertools import groupby
-from typing import Any
 
 from aiohttp import web
 
@@ -26,6 +24,7 @@ from service.dashboard.settings import (
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.http.forms import FORM, FormFields
+from service.json_types import JsonMapping, JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.operator.tin_checks import TIN_CHECKS, make_own_question
 
@@ -43,7 +42,7 @@ GROUPS = tuple(
 TEXTS = pages.TEXTS["settings"]["portal"]
 
 
-async def _read_webhooks(request: web.Request) -> Mapping[str, Any]:
+async def _read_webhooks(request: web.Request) -> JsonMapping:
     """Return the endpoints, and once the secret of a new one."""
     return {
         "webhooks": (await read(request, WEBHOOKS_API, {"per_page": MOST}))["data"],
@@ -53,7 +52,7 @@ async def _read_webhooks(request: web.Request) -> Mapping[str, Any]:
     }
 
 
-async def _read_webhook(request: web.Request) -> Mapping[str, Any]:
+async def _read_webhook(request: web.Request) -> JsonMapping:
     """Return an endpoint with its log of deliveries, and once the new secret."""
     ids, form = request.match_info, request.get(FORM, NO_FORM)
     place, api = WEBHOOK.format(**ids), WEBHOOK_API.format(**ids)
@@ -72,7 +71,7 @@ async def _read_webhook(request: web.Request) -> Mapping[str, Any]:
     }
 
 
-def _read_entries(form: FormFields) -> dict[str, Any]:
+def _read_entries(form: FormFields) -> JsonObject:
     """Return the body of an endpoint. No event types means all."""
     return {
         "url": form.get("url", "").strip(),
@@ -82,7 +81,7 @@ def _read_entries(form: FormFields) -> dict[str, Any]:
     }
 
 
-async def _read_certificate(request: web.Request) -> Mapping[str, Any]:
+async def _read_certificate(request: web.Request) -> JsonMapping:
     return {"certificate": await read_if_any(request, CERTIFICATE)}
 
 
@@ -92,7 +91,7 @@ def _read_new_certificate(form: FormFields) -> dict[str, str]:
     return {**body, "password": password} if password else body
 
 
-async def _read_portal(request: web.Request) -> Mapping[str, Any]:
+async def _read_portal(request: web.Request) -> JsonMapping:
     """Return how the company is connected."""
     config = request.app[app_keys.CONFIG]
     return {

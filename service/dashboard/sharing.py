@@ -3,9 +3,7 @@
 The operations of the API create, list and revoke links: service/api/links.py.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -27,6 +25,7 @@ from service.http.client_address import sender_of
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
+from service.json_types import JsonMapping
 
 PAGES = Pages()
 page = PAGES.add
@@ -61,7 +60,7 @@ async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
     return redirect(f"{kind.path}/{document_id}?notice=unshared")
 
 
-async def _enter(request: web.Request, purpose: str) -> Mapping[str, Any]:
+async def _enter(request: web.Request, purpose: str) -> JsonMapping:
     """Return the link of the path, and give the request its company. Raises NotFound."""
     if wait := request.app[LIMITER].take(sender_of(request)):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
@@ -130,7 +129,7 @@ async def send_receipt(request: web.Request) -> web.Response:
     return await _render_receipt(request, record, Form(fields, answer.violations, status=422))
 
 
-def _is_issued(record: Mapping[str, Any]) -> bool:
+def _is_issued(record: JsonMapping) -> bool:
     """Return whether an invoice has its buyer, so that no request for it can be approved."""
     return record["type"] not in states.PENDING_FINALIZE
 
@@ -154,7 +153,7 @@ def _set_secret(request: web.Request, response: web.Response, secret: str) -> No
     )
 
 
-async def _read_outcome(request: web.Request) -> Mapping[str, Any] | None:
+async def _read_outcome(request: web.Request) -> JsonMapping | None:
     """Return what became of the request that this browser made by the link, or None.
 
     Other people who have the link, such as those who find the receipt, see nothing of it.
@@ -172,10 +171,10 @@ async def _read_outcome(request: web.Request) -> Mapping[str, Any] | None:
 
 async def _render_receipt(
     request: web.Request,
-    record: Mapping[str, Any],
+    record: JsonMapping,
     form: Form,
     is_sent: bool = False,
-    own: Mapping[str, Any] | None = None,
+    own: JsonMapping | None = None,
 ) -> web.Response:
     """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
     return render(

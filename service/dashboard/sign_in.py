@@ -1,8 +1,6 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aiohttp import web
 
@@ -41,6 +39,7 @@ from service.http.client_address import SENDER
 from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
+from service.json_types import JsonMapping
 from service.offload import offload, run_in_thread
 
 PAGES = Pages()
@@ -100,8 +99,8 @@ async def sign_in(request: web.Request) -> web.Response:
 async def _enter_with_form(request: web.Request, entry: NewSession, secret: bytes) -> web.Response:
     """Begin a session, and go on, or show the form that is carried, to be sent by a click.
 
-    Only the person who has filled it in sees it, and in the company for which it was opened. Any
-    other form is left out: it may have been forged. Raises TooLarge and BadRequest.
+    Only the person who has filled it in sees it, and in the company for which it was opened.
+    Other forms are left out: one may have been forged. Raises TooLarge and BadRequest.
     """
     text = request[FORM].get("carried", "")
     target = local_path(request[FORM].get("next"))
@@ -137,7 +136,7 @@ async def _show_carried(
     return response
 
 
-async def _find_user(request: web.Request, email: str, password: str) -> Mapping[str, Any] | None:
+async def _find_user(request: web.Request, email: str, password: str) -> JsonMapping | None:
     """Return the person with an email address and a password, or None.
 
     Unknown people and wrong passwords take equal time and get equal errors. Once the tries of all
@@ -176,7 +175,7 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
     )
 
 
-async def _rehash(request: web.Request, user: Mapping[str, Any], password: str) -> str:
+async def _rehash(request: web.Request, user: JsonMapping, password: str) -> str:
     """Store and return the hash of the person's password with the present parameters."""
     passwords = request.app[SIGN_IN].passwords
     if not passwords.is_outdated(user["password_hash"]):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -37,6 +36,7 @@ from service.documents.ubl import parties
 from service.http import app_keys
 from service.http.access import read_own
 from service.http.responses import accepts_gzip
+from service.json_types import JsonObject
 from service.offload import offload
 
 PAGES = Pages()
@@ -133,7 +133,7 @@ async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGener
 
 async def _read_records(
     request: web.Request, page: Page, source: Source
-) -> AsyncIterator[list[dict[str, Any]]]:
+) -> AsyncIterator[list[JsonObject]]:
     """Yield the records of MOST_ROWS from the first page on, in parts, without their lines."""
     for number in range(1, MOST_ROWS // PER_PAGE + 1):
         is_empty = True
@@ -144,8 +144,8 @@ async def _read_records(
             return
 
 
-def _parse_records(texts: list[str]) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
+def _parse_records(texts: list[str]) -> list[JsonObject]:
+    records: list[JsonObject] = []
     for text in texts:
         record = json_codec.loads_own(text)
         del record["line_items"]  # They take most of the memory.
@@ -161,7 +161,7 @@ def _make_rows(rows: Iterable[Iterable[object]]) -> str:
     return output.getvalue()
 
 
-def _read_columns(record: dict[str, Any], facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
+def _read_columns(record: JsonObject, facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
     """Return the cells of a document. The time is that of the zone."""
     issued_at = datetime.fromisoformat(record["issue_date"]).astimezone(zone)
     source = json_codec.loads_own(facts["source"])
@@ -186,7 +186,7 @@ def _read_columns(record: dict[str, Any], facts: asyncpg.Record, zone: tzinfo) -
     )
 
 
-def _read_totals(record: dict[str, Any]) -> Iterable[Decimal]:
+def _read_totals(record: JsonObject) -> Iterable[Decimal]:
     """Return the AMOUNTS of a record."""
     totals = {name: Decimal(total) for name, total in record["legal_monetary_total"].items()}
     tax = totals["includingTax"] - totals["excludingTax"]
@@ -212,7 +212,7 @@ def _read_taxes(taxes: str | None, reduces: bool) -> Iterable[object]:
     return _negate((*sums.values(), exempt), reduces)
 
 
-def _read_tin(source: dict[str, Any]) -> str:
+def _read_tin(source: JsonObject) -> str:
     """Return the TIN of the other party as the portal receives it, or an empty text."""
     is_self_billed = "SELF_BILLED" in source["type"]
     party = source.get("supplier" if is_self_billed else "buyer") or {}
@@ -230,7 +230,7 @@ def _convert(amount: Decimal, facts: asyncpg.Record) -> object:
     return printing.convert_home(amount, rate) if rate else ""
 
 
-def _read_lines(record: dict[str, Any], currency: str) -> Iterable[Iterable[object]]:
+def _read_lines(record: JsonObject, currency: str) -> Iterable[Iterable[object]]:
     """Yield the cells of each line. Amounts are without tax."""
     sums = money.compute_document(read_amounts(record)).lines
     for number, (item, line) in enumerate(zip(record["line_items"], sums, strict=True), 1):

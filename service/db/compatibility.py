@@ -8,10 +8,11 @@ learns about migrations that it does not have.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from asyncpg import Record
 
 from service.db.connections import Connection
 from service.db.schema_objects import SQL
@@ -112,6 +113,6 @@ async def check_running_versions(conn: Connection, pending: Sequence[Migration])
         )
 
 
-def _describe_sessions(row: Mapping[str, Any]) -> str:
+def _describe_sessions(row: Record) -> str:
     hosts = f" from {row['hosts']}" if row["hosts"] else ""
     return f'{row["sessions"]} of "{row["name"]}"{hosts}'

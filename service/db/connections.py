@@ -45,7 +45,7 @@ class _Connection(asyncpg.Connection):
     connection, which takes some milliseconds.
     """
 
-    _known_types: ClassVar[dict[frozenset[int], Any]] = {}
+    _known_types: ClassVar[dict[frozenset[int], object]] = {}
 
     async def _introspect_types(
         self,

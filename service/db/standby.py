@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import asyncpg
@@ -23,7 +23,7 @@ import asyncpg
 from service.config import Config
 from service.db.connections import Connection, connect
 from service.db.pool import SESSION, STATEMENT_SECONDS, Pool, database_bounds
-from service.db.statements import Statement, sql
+from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database, run_read_only
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_lost, terminate_interrupted
 from service.errors import describe_error
@@ -212,7 +212,7 @@ class StandbyReads(Loop):
         self.cause: str | None = STARTING
         self.unused_since: datetime | None = None
 
-    async def read(self, statement: Statement, **values: Any) -> Any:
+    async def read(self, statement: Statement, **values: object) -> Result:
         """Run a statement that reads rows of its company or account. Raises Unavailable."""
         return await self._read(
             lambda conn: statement.run_isolated(conn, values),

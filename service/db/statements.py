@@ -16,6 +16,8 @@ from typing import Any
 
 from service.db.connections import Connection
 
+#: What a statement returns, by its kind: a Record or None, Records, a value, or a command tag.
+Result = Any
 #: Variables that name the owner of rows, and the name of the setting of this owner.
 OWNERS = {
     "company_id": "'app.company_id'",
@@ -59,15 +61,15 @@ class Statement:
     isolated: str
     variables: tuple[str, ...]
 
-    async def __call__(self, conn: Connection, **values: Any) -> Any:
+    async def __call__(self, conn: Connection, **values: object) -> Result:
         """Run the statement. Raises TypeError for a missing or an unknown variable."""
         return await self._run(conn, self.query, values)
 
-    async def run_isolated(self, conn: Connection, values: Mapping[str, Any]) -> Any:
+    async def run_isolated(self, conn: Connection, values: Mapping[str, object]) -> Result:
         """Run the statement as a transaction of its own that is isolated to its owner."""
         return await self._run(conn, self.isolated, values)
 
-    async def _run(self, conn: Connection, query: str, values: Mapping[str, Any]) -> Any:
+    async def _run(self, conn: Connection, query: str, values: Mapping[str, object]) -> Result:
         if len(values) != len(self.variables):
             raise self._mismatch(values)
         try:
@@ -76,7 +78,7 @@ class Statement:
             raise self._mismatch(values) from None
         return await getattr(conn, _FETCH[self.kind])(query, *arguments)
 
-    def _mismatch(self, values: Mapping[str, Any]) -> TypeError:
+    def _mismatch(self, values: Mapping[str, object]) -> TypeError:
         return TypeError(f"{self.name} takes {', '.join(self.variables)}; got {', '.join(values)}")
 
 

@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from service.config import Config
 from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
 from service.db.retry import noting_commit
-from service.db.statements import Statement, sql
+from service.db.statements import Result, Statement, sql
 from service.db.transient_errors import (
     TRANSIENT_DB_ERRORS,
     is_lost,
@@ -45,7 +45,7 @@ class Owner(NamedTuple):
     id: int
 
     @property
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, object]:
         """The variables of statements about rows of companies and of accounts."""
         return {"owner_kind": self.kind, "owner_id": self.id}
 
@@ -77,7 +77,7 @@ class Database:
         self.pool = pool
         self._bounds = bounds or Bounds()
 
-    async def read(self, statement: Statement, **values: Any) -> Any:
+    async def read(self, statement: Statement, **values: object) -> Result:
         """Run a statement that reads rows of its company or account, in one round trip."""
         conn = await self._acquire_recent()
         try:
@@ -90,7 +90,7 @@ class Database:
         with _Releasing(self.pool, conn := await self._acquire_recent()):
             return await statement.run_isolated(conn, values)
 
-    async def write(self, statement: Statement, **values: Any) -> Any:
+    async def write(self, statement: Statement, **values: object) -> Result:
         """Run a statement that sets its company itself, in one round trip.
 
         After an error other than an abort it may have been committed.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service import json_codec, schema
 from service.documents import codes, money
@@ -11,6 +11,7 @@ from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
 from service.documents.ubl.elements import get_object
 from service.errors import ValidationError, violation
+from service.json_types import JsonMapping, JsonObject
 
 #: Upper limit of the growth of a JSON text when numbers are stored without exponent.
 MAX_GROWTH = 10
@@ -28,10 +29,10 @@ class Draft(NamedTuple):
     members that are probably wrong.
     """
 
-    body: dict[str, Any]
+    body: JsonObject
     issue_date: datetime
     amounts: dict[str, Decimal]
-    taxes: list[dict[str, Any]]
+    taxes: list[JsonObject]
     doubts: list[Doubt]
 
     @property
@@ -40,7 +41,7 @@ class Draft(NamedTuple):
         return self.amounts["payable_amount"] + self.amounts["prepaid_amount"]
 
 
-def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None = None) -> Draft:
+def check_draft(body: JsonObject, issue_date: datetime, length: int | None = None) -> Draft:
     """Return the Draft of a body that is valid by its schema.
 
     `length` is the length of the body's JSON text, if known. Raises ValidationError with all
@@ -71,7 +72,7 @@ def check_draft(body: dict[str, Any], issue_date: datetime, length: int | None =
     return Draft(body, issue_date, amounts, _sum_taxes(sums), doubts)
 
 
-def _sum_taxes(sums: money.Totals) -> list[dict[str, Any]]:
+def _sum_taxes(sums: money.Totals) -> list[JsonObject]:
     return [
         {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
         for (kind, rate), total in money.sum_taxes(sums.lines, _read_rate).items()
@@ -86,9 +87,7 @@ def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
     return tax.type, money.NOTHING if tax.type == money.EXEMPT else tax.percentage
 
 
-def find_size_violations(
-    record: dict[str, Any], length: int | None = None
-) -> Iterator[dict[str, str]]:
+def find_size_violations(record: JsonObject, length: int | None = None) -> Iterator[dict[str, str]]:
     """Yield a violation with the path of the largest member if a record is too large to be stored.
 
     `length` is the length of the JSON text in characters; the size of a short text is not computed.
@@ -103,7 +102,7 @@ def find_size_violations(
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
-def _find_day_violations(body: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _find_day_violations(body: JsonMapping) -> Iterator[dict[str, str]]:
     """Yield the days that are not in the calendar, and the end of a period before its start."""
     for holder, name in DAYS:
         day = get_object(body, holder).get(name)

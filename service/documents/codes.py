@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from service import json_codec
 from service.errors import violation
+from service.json_types import Json, JsonMapping, JsonObject
 
 
 class Validity(NamedTuple):
@@ -142,7 +143,7 @@ def _has_known_codes(table: str, codes: list[str], known: Known) -> bool:
     return True
 
 
-def _has_known_entries(checker: _Checker, entries: list[Any], known: Known) -> bool:
+def _has_known_entries(checker: _Checker, entries: Sequence[Json], known: Known) -> bool:
     for entry in entries:  # noqa: SIM110
         if not checker(entry, known):
             return False
@@ -152,7 +153,7 @@ def _has_known_entries(checker: _Checker, entries: list[Any], known: Known) -> b
 def _has_known_members(
     tables: Sequence[tuple[str, str]],
     checkers: Sequence[tuple[str, _Checker]],
-    members: dict[str, Any],
+    members: JsonObject,
     known: Known,
 ) -> bool:
     for name, table in tables:
@@ -340,7 +341,7 @@ def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | No
 
 
 def find_violations(
-    body: dict[str, Any], places: tuple[tuple[str, str], ...] = DOCUMENT
+    body: JsonObject, places: tuple[tuple[str, str], ...] = DOCUMENT
 ) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
@@ -355,36 +356,36 @@ def find_violations(
 
 
 def search_violations(
-    body: dict[str, Any], places: tuple[tuple[str, str], ...]
+    body: JsonObject, places: tuple[tuple[str, str], ...]
 ) -> list[dict[str, str]]:
     """Return what find_violations returns, also for a body that is not valid by its schema."""
     found = (
         violation(path, "code", describe_unknown_code(table, code))
         for place, table in places
-        for path, code, parent in _find_texts(body, place.split("/")[1:])
+        for path, code, parent in _find_texts(body, place.split("/")[1:], "", body)
         if not is_known(table, code) and not (table == "states" and _is_abroad(parent))
     )
     return list(islice(found, MAX_VIOLATIONS))
 
 
 def _find_texts(
-    value: dict[str, Any] | list[Any] | str | None,
+    value: Json,
     steps: Sequence[str],
-    path: str = "",
-    parent: Any = None,
-) -> Iterator[tuple[str, str, Any]]:
-    """Yield (pointer, text, object or array that holds it) of each string at the end of `steps`."""
+    path: str,
+    parent: JsonMapping,
+) -> Iterator[tuple[str, str, JsonMapping]]:
+    """Yield (pointer, text, innermost object around it) of each string at the end of `steps`."""
     if not steps:
         if isinstance(value, str):
             yield path, value, parent
     elif steps[0] == "*" and isinstance(value, list):
         for index, entry in enumerate(value):
-            yield from _find_texts(entry, steps[1:], f"{path}/{index}", value)
+            yield from _find_texts(entry, steps[1:], f"{path}/{index}", parent)
     elif isinstance(value, dict):
         yield from _find_texts(value.get(steps[0]), steps[1:], f"{path}/{steps[0]}", value)
 
 
-def _is_abroad(address: Mapping[str, Any]) -> bool:
+def _is_abroad(address: JsonMapping) -> bool:
     """Return whether an address is outside Malaysia, where a state is free text. Portal: 10.4"""
     return address.get("country", HOME) != HOME
 

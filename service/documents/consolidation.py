@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from service import json_codec
 from service.documents.checks.line import lacks_tax
@@ -30,6 +30,7 @@ from service.documents.optional_members import read_members
 from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
 from service.errors import violation
+from service.json_types import JsonObject
 
 #: Type of a consolidated invoice -> the types of the invoices that it can contain.
 FAMILIES = {
@@ -183,7 +184,7 @@ FULL = (
 UNKNOWN = ("unknown", "The invoice does not exist.")
 
 
-def describe_left_out(invoice: Row, refusal: tuple[str, str]) -> dict[str, Any]:
+def describe_left_out(invoice: Row, refusal: tuple[str, str]) -> JsonObject:
     """Return the API's entry for an invoice that is left out, by its `id` and `number`."""
     reason, message = refusal
     return {
@@ -196,10 +197,10 @@ def describe_left_out(invoice: Row, refusal: tuple[str, str]) -> dict[str, Any]:
 
 def split_candidates(
     invoices: Iterable[InvoiceRow], terms: ConsolidationTerms
-) -> tuple[list[InvoiceRow], list[dict[str, Any]]]:
+) -> tuple[list[InvoiceRow], list[JsonObject]]:
     """Return (eligible invoices, entries of those left out) of rows of consolidation_candidates."""
     taken: list[InvoiceRow] = []
-    rest: list[dict[str, Any]] = []
+    rest: list[JsonObject] = []
     for invoice in invoices:
         if refusal := _find_refusal(invoice, terms):
             rest.append(describe_left_out(invoice, refusal))
@@ -209,7 +210,7 @@ def split_candidates(
     return taken[:MAX_INVOICES], rest
 
 
-def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> dict[str, Any]:
+def summarize(classes: Iterable[Row], terms: ConsolidationTerms) -> JsonObject:
     """Return the number and the sums of the eligible invoices in the shape of the API.
 
     `classes` are rows of consolidation_classes. `left_out` has the other invoices: {reason,
@@ -253,7 +254,7 @@ def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | 
 
 
 def _find_line_refusal(
-    invoice: Row, line_items: Sequence[dict[str, Any]], terms: ConsolidationTerms
+    invoice: Row, line_items: Sequence[JsonObject], terms: ConsolidationTerms
 ) -> tuple[str, str] | None:
     """Return the refusal of an eligible invoice because of its lines, or None."""
     day = terms.get_day(invoice)
@@ -313,7 +314,7 @@ class ConsolidationPlan:
 
     terms: ConsolidationTerms | None
     ids: list[int] = field(default_factory=list[int])
-    left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    left_out: list[JsonObject] = field(default_factory=list[JsonObject])
     runs: list[Run] = field(default_factory=list[Run])
     allowances: Decimal = ZERO
     charges: Decimal = ZERO
@@ -388,7 +389,7 @@ class ConsolidationPlan:
             self._latest_runs[group] = run
             self.runs.append(run)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """Return the lines and the document's other amounts in the request shape."""
         return {
             "lineItems": [_build_line(str(index), run) for index, run in enumerate(self.runs, 1)],
@@ -397,7 +398,7 @@ class ConsolidationPlan:
             "payableRoundingAmount": self.rounding or None,
         }
 
-    def _build_adjustments(self) -> dict[str, Any] | None:
+    def _build_adjustments(self) -> JsonObject | None:
         sums = (
             ("allowances", self.allowances, "Discounts of the receipts"),
             ("charges", self.charges, "Charges of the receipts"),
@@ -409,7 +410,7 @@ class ConsolidationPlan:
 
 
 def _group_lines(
-    line_items: Sequence[dict[str, Any]], lines: Sequence[LineAmounts]
+    line_items: Sequence[JsonObject], lines: Sequence[LineAmounts]
 ) -> dict[TaxGroup, Taxes]:
     """Sum the lines of one invoice by their taxes."""
     groups: dict[TaxGroup, Taxes] = {}
@@ -448,12 +449,12 @@ def _measure_line(group: TaxGroup, number: str) -> int:
     return LINE_BYTES + 2 * len(json_codec.encode(number)) + len(group.rates) * (TAX_BYTES + reason)
 
 
-def _build_line(line_id: str, run: Run) -> dict[str, Any]:
+def _build_line(line_id: str, run: Run) -> JsonObject:
     receipts = (
         f"Receipt {run.first}" if run.first == run.last else f"Receipts {run.first} - {run.last}"
     )
     reason = run.exemption_reason
-    item: dict[str, Any] = {
+    item: JsonObject = {
         "id": line_id,
         "description": receipts,
         "classifications": [CLASSIFICATION],
@@ -463,7 +464,7 @@ def _build_line(line_id: str, run: Run) -> dict[str, Any]:
     return {**item, "taxDetails": [_build_tax_detail(item, tax) for tax in run.taxes]}
 
 
-def _build_tax_detail(item: dict[str, Any], tax: Tax) -> dict[str, Any]:
+def _build_tax_detail(item: JsonObject, tax: Tax) -> JsonObject:
     """Return a tax whose amount is the sum of the receipts' taxes.
 
     It has the rate of the receipts if that gives the sum, or else the sum as a fixed amount of one
@@ -473,13 +474,13 @@ def _build_tax_detail(item: dict[str, Any], tax: Tax) -> dict[str, Any]:
         by_rate = {"percentage": tax.percentage}
     else:
         by_rate = {"perUnitAmount": tax.per_unit, "unitCount": tax.units}
-    detail: dict[str, Any] = {"taxType": tax.type, "taxRate": by_rate}
+    detail: JsonObject = {"taxType": tax.type, "taxRate": by_rate}
     if _compute_tax(item, detail) == tax.at_rate:
         return detail
     return {"taxType": tax.type, "taxRate": {"perUnitAmount": tax.at_rate, "unitCount": 1}}
 
 
-def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None:
+def _compute_tax(item: JsonObject, detail: JsonObject) -> Decimal | None:
     """Return the tax of a line with this detail, or None if it has no valid amount."""
     try:
         return compute_line({**item, "taxDetails": [detail]}).taxes[0].at_rate
@@ -487,7 +488,7 @@ def _compute_tax(item: dict[str, Any], detail: dict[str, Any]) -> Decimal | None
         return None
 
 
-def find_misclassified_lines(line_items: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+def find_misclassified_lines(line_items: Iterable[JsonObject]) -> list[dict[str, str]]:
     """Return the violations of the lines of a note for a consolidated invoice.
 
     Its other party is unnamed, which requires the classification 004. Portal: 12.9

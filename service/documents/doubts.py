@@ -4,14 +4,15 @@ The rates of taxes are law, which the portal does not compare with the tax type.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service.documents.money import EXEMPT, LineAmounts, Tax
 from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
+from service.json_types import JsonMapping
 
 SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
 #: (tax type, rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
@@ -58,14 +59,12 @@ class Doubt(NamedTuple):
     message: str
     unless: str | None = None
 
-    def holds_for(self, company: Mapping[str, Any]) -> bool:
+    def holds_for(self, company: JsonMapping) -> bool:
         """Return whether the company lacks what would make the member right."""
         return self.unless is None or (company.get(self.unless) or "").strip() in NO_NUMBER
 
 
-def find_doubts(
-    source: Mapping[str, Any], lines: Sequence[LineAmounts], day: date
-) -> Iterator[Doubt]:
+def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) -> Iterator[Doubt]:
     """Yield the doubts of a document in the request shape, at most one for each path.
 
     `lines` are its amounts, `day` is that of its issue.
@@ -88,7 +87,7 @@ def find_doubts(
         if item["unit"]["count"] == 0:
             message = f"The count of line {index + 1} is 0, and so is its amount."
             yield Doubt("Count", f"{path}/unit/count", message)
-        details: Sequence[Mapping[str, Any]] = item.get("taxDetails") or ()
+        details: Sequence[JsonMapping] = item.get("taxDetails") or ()
         for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
             place = f"{path}/taxDetails/{position}"
             has_percentage = "percentage" in detail.get("taxRate", {})
@@ -114,7 +113,7 @@ def _judge_rate(tax: Tax, day: date) -> str | None:
     return f"{NAMES[tax.type]} has a rate of {rates}, not {tax.percentage:f} %.{hint}"
 
 
-def _find_unregistered(source: Mapping[str, Any], kind: str, place: str) -> Iterator[Doubt]:
+def _find_unregistered(source: JsonMapping, kind: str, place: str) -> Iterator[Doubt]:
     """Yield the doubt about a tax whose supplier may not be registered for it."""
     name, member = REGISTRATIONS[kind]
     column = COLUMNS[f"/{member}"]
@@ -122,13 +121,13 @@ def _find_unregistered(source: Mapping[str, Any], kind: str, place: str) -> Iter
         message = f"The document has {name}, but the company has no {column}."
         yield Doubt("TaxRegistration", f"{place}/taxType", message, column)
         return
-    supplier: Mapping[str, Any] | None = source.get("supplier")
+    supplier: JsonMapping | None = source.get("supplier")
     if supplier and (supplier.get(member) or "").strip() in NO_NUMBER:
         message = f"The document has {name}, but the supplier has no {member}."
         yield Doubt("TaxRegistration", f"{place}/taxType", message)
 
 
-def _is_self_billed(source: Mapping[str, Any]) -> bool:
+def _is_self_billed(source: JsonMapping) -> bool:
     """Return whether the buyer issues the document, also if it is a note or waits for a party."""
     kind = source.get("targetInvoiceType") or source.get("type", "")
     return bool(source.get("selfBilled")) or "SELF_BILLED" in kind

@@ -5,12 +5,14 @@ MSIC codes of the companies whose sales they are, and the days from which they a
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from service.json_types import JsonMapping
 
 #: Classifications that do not tell one activity of a company from another: consolidated, others.
 GENERAL = frozenset({"004", "022"})
@@ -79,7 +81,7 @@ class Activity:
 
 
 def find_excluded_line(
-    items: Iterable[Mapping[str, Any]], business: Business, day: date, first: int = 1
+    items: Iterable[JsonMapping], business: Business, day: date, first: int = 1
 ) -> Exclusion | None:
     """Return the exclusion of the first excluded line of a sale of a day, or None.
 
@@ -94,7 +96,7 @@ def find_excluded_line(
     return None
 
 
-def _read_activity(entry: Mapping[str, Any]) -> Activity:
+def _read_activity(entry: JsonMapping) -> Activity:
     return Activity(
         entry["activity"],
         date.fromisoformat(entry["since"]),

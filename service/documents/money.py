@@ -4,11 +4,12 @@ Only this module computes amounts; sums that a client sends are ignored. Lines h
 shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from service.errors import violation
+from service.json_types import JsonMapping
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -136,9 +137,9 @@ class Totals(NamedTuple):
         return sum_taxes(self.lines, lambda tax: tax.type)
 
 
-def read_adjustments(body: Mapping[str, Any], name: str) -> list[Adjustment]:
+def read_adjustments(body: JsonMapping, name: str) -> list[Adjustment]:
     """Return the `allowances` or the `charges` of a whole document, whose amounts are valid."""
-    given: Mapping[str, Any] = body.get("invoiceLevelAllowanceCharge") or {}
+    given: JsonMapping = body.get("invoiceLevelAllowanceCharge") or {}
     return [
         Adjustment(round_cents(each["amount"]), None, each.get("reason"))
         for each in given.get(name) or ()
@@ -174,7 +175,7 @@ def _is_short(number: Decimal, length: int = DECIMALS) -> bool:
     )
 
 
-def read_number(holder: Mapping[str, Any], name: str, path: str = "") -> Decimal:
+def read_number(holder: JsonMapping, name: str, path: str = "") -> Decimal:
     """Return the member `name` of the object at `path` as a Decimal.
 
     Raises AmountError if it is absent, no number, negative or has too many digits, and TypeError
@@ -206,7 +207,7 @@ def _parse_number(value: object, path: str) -> Decimal:
     return Decimal(value)
 
 
-def compute_line(item: Mapping[str, Any]) -> LineAmounts:
+def compute_line(item: JsonMapping) -> LineAmounts:
     """Compute the amounts of a line item.
 
     net = round2(price x count) - discount + charge, tax = round2(net x percentage / 100) for each
@@ -218,7 +219,7 @@ def compute_line(item: Mapping[str, Any]) -> LineAmounts:
         return _compute_line(item)
 
 
-def compute_document(body: Mapping[str, Any]) -> Totals:
+def compute_document(body: JsonMapping) -> Totals:
     """Compute the amounts of a document in the request shape, and of each of its lines.
 
     The allowances and charges of the document do not change the taxable amount of any line. Raises
@@ -260,12 +261,12 @@ def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> d
     return sums
 
 
-def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
+def find_violations(body: JsonMapping) -> list[dict[str, str]]:
     """Return the amount violations of a create body as [{path, rule, message}].
 
     There is one violation for each invalid line; the document's own are checked if all are valid.
     """
-    items: Sequence[Mapping[str, Any]] = body.get("lineItems", ())
+    items: Sequence[JsonMapping] = body.get("lineItems", ())
     try:
         compute_document(body)
     except AmountError as error:
@@ -274,7 +275,7 @@ def find_violations(body: Mapping[str, Any]) -> list[dict[str, str]]:
     return []
 
 
-def find_noise(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+def find_noise(items: Sequence[JsonMapping]) -> Iterator[dict[str, str]]:
     """Yield a violation for each price and quantity with more than WRITTEN_DECIMALS decimals.
 
     Zeros at the end do not count. The message proposes the rounded number.
@@ -296,7 +297,7 @@ def _describe_noise(number: Decimal) -> str:
     return f"The number must have at most {WRITTEN_DECIMALS} decimals. Did you mean {meant:f}?"
 
 
-def _find_line_errors(items: Sequence[Mapping[str, Any]]) -> Iterator[AmountError]:
+def _find_line_errors(items: Sequence[JsonMapping]) -> Iterator[AmountError]:
     for index, item in enumerate(items):
         try:
             compute_line(item)
@@ -304,7 +305,7 @@ def _find_line_errors(items: Sequence[Mapping[str, Any]]) -> Iterator[AmountErro
             yield error.below(f"/lineItems/{index}")
 
 
-def _compute_lines(items: Sequence[Mapping[str, Any]]) -> tuple[LineAmounts, ...]:
+def _compute_lines(items: Sequence[JsonMapping]) -> tuple[LineAmounts, ...]:
     lines: list[LineAmounts] = []
     try:
         for item in items:
@@ -314,7 +315,7 @@ def _compute_lines(items: Sequence[Mapping[str, Any]]) -> tuple[LineAmounts, ...
     return tuple(lines)
 
 
-def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
+def _compute_line(item: JsonMapping) -> LineAmounts:
     """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
     count = read_number(unit, "count", "/unit")
@@ -333,7 +334,7 @@ def _compute_line(item: Mapping[str, Any]) -> LineAmounts:
     return LineAmounts(subtotal, discount, charge, net, taxes, tax)
 
 
-def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -> Adjustment | None:
+def _compute_adjustment(item: JsonMapping, name: str, subtotal: Decimal) -> Adjustment | None:
     given = item.get(name)
     if not given:
         return None
@@ -344,9 +345,7 @@ def _compute_adjustment(item: Mapping[str, Any], name: str, subtotal: Decimal) -
     return Adjustment(_round(subtotal * factor), factor, given.get("reason"))
 
 
-def _compute_taxes(
-    details: Sequence[Mapping[str, Any]], net: Decimal, count: Decimal
-) -> tuple[Tax, ...]:
+def _compute_taxes(details: Sequence[JsonMapping], net: Decimal, count: Decimal) -> tuple[Tax, ...]:
     taxes: list[Tax] = []
     try:
         for detail in details:
@@ -356,7 +355,7 @@ def _compute_taxes(
     return tuple(taxes)
 
 
-def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax:
+def _compute_tax(detail: JsonMapping, net: Decimal, count: Decimal) -> Tax:
     tax_type, rate = detail.get("taxType", ""), detail.get("taxRate", {})
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
@@ -366,10 +365,10 @@ def _compute_tax(detail: Mapping[str, Any], net: Decimal, count: Decimal) -> Tax
     return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
 
 
-def _sum_entries(body: Mapping[str, Any], name: str) -> Decimal:
+def _sum_entries(body: JsonMapping, name: str) -> Decimal:
     path = f"/invoiceLevelAllowanceCharge/{name}"
-    given: Mapping[str, Any] = body.get("invoiceLevelAllowanceCharge") or {}
-    entries: Sequence[Mapping[str, Any]] = given.get(name) or ()
+    given: JsonMapping = body.get("invoiceLevelAllowanceCharge") or {}
+    entries: Sequence[JsonMapping] = given.get(name) or ()
     amounts = (
         _round(read_number(entry, "amount", f"{path}/{index}"))
         for index, entry in enumerate(entries)
@@ -390,12 +389,12 @@ def _check_limits(excluding: Decimal, largest: Decimal) -> None:
         raise AmountError("/lineItems", wording)
 
 
-def _read_prepaid(body: Mapping[str, Any]) -> Decimal:
+def _read_prepaid(body: JsonMapping) -> Decimal:
     prepayment = body.get("prepayment")
     return _round(read_number(prepayment, "amount", "/prepayment")) if prepayment else ZERO
 
 
-def _read_rounding(body: Mapping[str, Any]) -> Decimal:
+def _read_rounding(body: JsonMapping) -> Decimal:
     """Return the rounding, which may be negative.
 
     Raises AmountError for more than two decimals.

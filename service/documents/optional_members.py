@@ -4,13 +4,13 @@ They are stored as one text: the members of a JSON object with the names of a re
 exports have the names of the schema.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from service import json_codec, schema
 from service.documents.kind import NOTE, DocumentKind
 from service.documents.rows import Row
+from service.json_types import JsonMapping, JsonObject
 
 _NOT_OF_NOTES = "invoiceLevelAllowanceCharge"
 #: Name in a record -> name in a body.
@@ -23,7 +23,7 @@ NAMES = {
 }
 
 
-def write_members(kind: DocumentKind, body: Mapping[str, Any]) -> str:
+def write_members(kind: DocumentKind, body: JsonMapping) -> str:
     """Return all optional members of a body as they are stored. Absent ones are null."""
     members = {
         recorded: body.get(name)
@@ -33,12 +33,12 @@ def write_members(kind: DocumentKind, body: Mapping[str, Any]) -> str:
     return json_codec.dumps(members)[1:-1]
 
 
-def read_members(text: str) -> dict[str, Any]:
+def read_members(text: str) -> JsonObject:
     """Return stored optional members by their names in a record."""
     return json_codec.loads_own(f"{{{text}}}")
 
 
-def read_stored_body(text: str) -> dict[str, Any]:
+def read_stored_body(text: str) -> JsonObject:
     """Return the members of a stored document in the form of a body, without null ones.
 
     `text` is its JSON, in which the optional members have the names of a record.

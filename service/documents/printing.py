@@ -7,7 +7,7 @@ any other document from the stored record. Amounts stay Decimals until they are 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service import json_codec
 from service.documents.codes import get_names
@@ -27,6 +27,7 @@ from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.references import get_reference_numbers
 from service.documents.unit_names import get_unit_name
+from service.json_types import JsonMapping, JsonObject
 
 
 class TaxRow(NamedTuple):
@@ -56,9 +57,9 @@ class Printout(NamedTuple):
     currency: str
     exchange_rate: Decimal | None
     originals: Sequence[Mapping[str, str]]
-    supplier: Mapping[str, Any]
-    buyer: Mapping[str, Any]
-    items: Sequence[Mapping[str, Any]]
+    supplier: JsonMapping
+    buyer: JsonMapping
+    items: Sequence[JsonMapping]
     allowances: list[Adjustment]
     charges: list[Adjustment]
     sums: Totals
@@ -98,7 +99,7 @@ def convert_home(amount: Decimal, exchange_rate: Decimal | int) -> Decimal:
     return round_cents(EXACT.multiply(amount, Decimal(exchange_rate)))
 
 
-def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Printout:
+def make_draft_printout(source: JsonMapping, issuer: JsonMapping) -> Printout:
     """Return the Printout of a stored record, which may lack facts.
 
     `source` and `issuer` are those of document.build.
@@ -119,7 +120,7 @@ def make_draft_printout(source: Mapping[str, Any], issuer: Mapping[str, Any]) ->
     )
 
 
-def _add_own_account(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_own_account(source: JsonMapping, issuer: JsonMapping) -> JsonMapping:
     """Return the source with the bank account of the company, if that is the supplier's."""
     payment = get_object(source, "payment")
     if payment.get("bankAccount") or not payment.get("mode") or document.is_self_billed(source):
@@ -127,7 +128,7 @@ def _add_own_account(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> Ma
     return {**source, "payment": {**payment, "bankAccount": issuer.get("bank_account")}}
 
 
-def format_terms(source: Mapping[str, Any]) -> list[tuple[str, str]]:
+def format_terms(source: JsonMapping) -> list[tuple[str, str]]:
     """Return (label, text) of each fact outside the lines of a document in the request shape."""
     payment, period = get_object(source, "payment"), get_object(source, "billingPeriod")
     prepayment = get_object(source, "prepayment")
@@ -173,7 +174,7 @@ def _describe_rate(rate: TaxRate) -> str:
 # Titles and statuses
 
 #: The texts of the page.
-_TEXTS: dict[str, dict[str, Any]] = json_codec.load_data(__file__)
+_TEXTS: dict[str, JsonObject] = json_codec.load_data(__file__)
 TITLES: dict[str, str] = _TEXTS["titles"]
 #: Status -> [mark across the page, explanation]; a Valid document has none.
 MARKS: dict[str, list[str]] = _TEXTS["marks"]
@@ -195,7 +196,7 @@ ABROAD = "17"
 HOME = "MYS"
 
 
-def facts(party: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts(party: JsonMapping) -> list[tuple[str, str]]:
     """Return (label, text) of each fact, besides the name, that identifies a party."""
     registration = get_object(party, "registration")
     scheme = registration.get("type", "")
@@ -211,7 +212,7 @@ def facts(party: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
 
 
-def address(party: Mapping[str, Any]) -> list[str]:
+def address(party: JsonMapping) -> list[str]:
     """Return the lines of a party's address, with the names of state and country."""
     given = get_object(party, "address")
     streets = [
@@ -230,14 +231,14 @@ def _or_empty(text: str | None) -> str:
     return "" if kept in PLACEHOLDERS else kept
 
 
-def _get_state(address: Mapping[str, Any]) -> str:
+def _get_state(address: JsonMapping) -> str:
     code = address.get("state") or ""
     if code == ABROAD:
         return ""
     return get_names("states").get(code, code) if (address.get("country") or HOME) == HOME else code
 
 
-def _get_country(address: Mapping[str, Any]) -> str:
+def _get_country(address: JsonMapping) -> str:
     code = address.get("country") or ""
     has_more = any(_or_empty(address.get(name)) for name in ("line1", "city"))
     return get_names("countries").get(code, code) if has_more else ""
@@ -298,7 +299,7 @@ def _percent(percentage: Decimal) -> str:
     return _strip_zeros(f"{percentage:f}") + "%"
 
 
-def quantity(unit: Mapping[str, Any]) -> str:
+def quantity(unit: JsonMapping) -> str:
     """Format the {code, count} of a line as 12 kg, or as 12 if it has no unit code."""
     count, code = unit["count"], unit.get("code")
     return f"{plain(count)} {get_unit_name(code, count)}" if code else plain(count)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from service import json_codec
+from service.json_types import JsonObject
 
 CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still allowed
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
@@ -123,7 +124,7 @@ CANCEL_REFUSALS: tuple[tuple[Callable[[Any, datetime], bool], str], ...] = (
     (lambda doc, now: now - doc["submitted_at"] > CANCEL_WINDOW, "cancellation_period_over"),
 )
 #: Texts that the specification fixes. Spec: Errors
-_MESSAGES: dict[str, Any] = json_codec.load_data(__file__)
+_MESSAGES: JsonObject = json_codec.load_data(__file__)
 #: Noun -> the messages of CANCEL_REFUSALS, including "invali."; those of consolidated invoices
 #: follow the same pattern.
 CANCEL_MESSAGES: dict[str, dict[str, str]] = _MESSAGES["cancel_messages"]
@@ -151,6 +152,6 @@ TIN_NOT_VERIFIED = {
 }
 
 
-def find_refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: Any) -> str | None:
+def find_refusal(table: Iterable[tuple[Callable[..., object], str]], *facts: object) -> str | None:
     """Return the text of the first row whose condition is true for the facts, or None."""
     return next((text for applies, text in table if applies(*facts)), None)

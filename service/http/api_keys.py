@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -253,7 +252,7 @@ def _client(owner: Owner) -> Hashable:
     return owner.id if owner.kind == COMPANY.owner else owner
 
 
-def _make_room(cache: dict[Any, Any]) -> None:
+def _make_room(cache: dict[tuple[str, str], StoredKey] | dict[tuple[Owner, str], float]) -> None:
     if len(cache) >= MAX_CACHED:
         cache.clear()
 

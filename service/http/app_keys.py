@@ -4,7 +4,6 @@ Types of higher layers have their keys in their own modules, for example in subm
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
 
 from aiohttp import web
 from multidict import MultiDictProxy
@@ -42,7 +41,7 @@ SHUTDOWN = web.AppKey("closing", GracefulShutdown)
 #: Returns the page of an error, for browsers.
 ERROR_PAGE: web.AppKey[Callable[[Exception, web.Request], web.Response]] = web.AppKey("error_page")
 #: Starts a background task that a graceful shutdown waits for.
-SPAWN: web.AppKey[Callable[[Coroutine[Any, Any, None]], object]] = web.AppKey("spawn")
+SPAWN: web.AppKey[Callable[[Coroutine[object, None, None]], object]] = web.AppKey("spawn")
 
 #: Values of a request, set by the middleware.
 COMPANY = web.RequestKey("company", int)

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 import asyncpg
 from aiohttp import web
@@ -22,6 +21,7 @@ from service.errors import (
     violation,
 )
 from service.http import responses
+from service.json_types import JsonObject
 
 #: The prefix of the integration surface, which has its own keys, quota and error bodies.
 INTEGRATIONS = "/api/integrations"
@@ -86,7 +86,7 @@ HTTP_ERRORS = {
 def _build_response(
     request: web.BaseRequest,
     status: int,
-    body: dict[str, Any],
+    body: JsonObject,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     if status == 401:
@@ -95,7 +95,7 @@ def _build_response(
     return responses.json_response(shape_error(request.path, status, body), status, headers)
 
 
-def shape_error(path: str, status: int, body: dict[str, Any]) -> dict[str, Any]:
+def shape_error(path: str, status: int, body: JsonObject) -> JsonObject:
     """Return the body of an error in the shape of the path's surface. Spec: Errors"""
     if is_integration(path):
         message = body["message"]

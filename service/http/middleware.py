@@ -8,7 +8,6 @@ import random
 import re
 import time
 from collections.abc import Awaitable
-from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -29,6 +28,7 @@ from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
 from service.http.limits import UPLOAD, Upload
 from service.http.requests import header
+from service.json_types import JsonObject
 from service.monitoring.metrics import REQUEST_TIMES
 
 #: Routes that need no key. All others below API need one. Pages of the dashboard need a session.
@@ -185,7 +185,7 @@ async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
         key = await request.app[app_keys.KEY_RING].find(text, kind)
     except Unauthorized:
         if wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender_of(request)):
-            more: dict[str, Any] = {"retry_after": wait} if kind is INTEGRATION else {}
+            more: JsonObject = {"retry_after": wait} if kind is INTEGRATION else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
     request[app_keys.OWNERS[kind.owner]] = key.owner.id

@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import asyncpg
@@ -29,6 +29,7 @@ from service.errors import (
 )
 from service.http import app_keys, responses
 from service.http.limits import UPLOAD
+from service.json_types import JsonMapping, JsonObject
 from service.offload import offload
 
 Value = TypeVar("Value")
@@ -46,7 +47,7 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], str]:
+async def read_body(request: web.Request, name: str) -> tuple[JsonObject, str]:
     """Return the request body, validated by schemas/<name>.json, as (value, JSON text).
 
     Numbers in the value are decimals. The text is for PostgreSQL. No body counts as `{}`, and a
@@ -65,7 +66,7 @@ async def read_body(request: web.Request, name: str) -> tuple[dict[str, Any], st
     return value, raw.decode()
 
 
-def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _parse_body(raw: bytes, name: str) -> tuple[JsonObject, list[dict[str, str]]]:
     """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
     has_escapes = json_codec.has_unicode_escapes(raw)
     try:
@@ -86,7 +87,7 @@ def _parse_body(raw: bytes, name: str) -> tuple[dict[str, Any], list[dict[str, s
     return value, schema.find_stored_only(name, value)
 
 
-async def warn_of_removed(request: web.Request, stored: str, changes: dict[str, Any]) -> None:
+async def warn_of_removed(request: web.Request, stored: str, changes: JsonObject) -> None:
     """Add a warning for each member that an update removes, because it replaces whole objects.
 
     `stored` is the JSON text that read_stored_body reads.
@@ -112,7 +113,7 @@ def _add_warnings(request: web.Request, found: list[dict[str, str]]) -> None:
         request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *found]
 
 
-def _find_removed(stored: str, changes: dict[str, Any]) -> list[dict[str, str]]:
+def _find_removed(stored: str, changes: JsonObject) -> list[dict[str, str]]:
     return schema.find_removed(read_stored_body(stored), changes)
 
 
@@ -126,7 +127,7 @@ CODE_PLACES = {
 
 
 def _add_unknown_codes(
-    violations: list[Violation], name: str, value: dict[str, Any]
+    violations: list[Violation], name: str, value: JsonObject
 ) -> list[Violation]:
     """Return violations of a schema with those of the code tables, so that all are found at once.
 
@@ -277,7 +278,7 @@ async def check_if_match(
         raise PreconditionFailed(CHANGED)
 
 
-def parse_document_instant(body: Mapping[str, Any], member: str) -> datetime:
+def parse_document_instant(body: JsonMapping, member: str) -> datetime:
     """Return the UTC instant of a document's member.
 
     Raises ValidationError for a date that does not exist or is out of range.

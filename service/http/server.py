@@ -182,7 +182,7 @@ class Connection(web.RequestHandler):
         response.force_close()
         return response
 
-    def log_exception(self, *args: Any, **kw: Any) -> None:
+    def log_exception(self, *args: object, **kw: object) -> None:
         """Log only the class of an exception: messages of the parser quote client data."""
         error = kw.get("exc_info")
         log.warning("connection closed: %s", type(error).__name__ if error else args[0])

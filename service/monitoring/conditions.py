@@ -7,12 +7,12 @@ unreachable portal, come from that process.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from service import json_codec
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.json_types import JsonObject
 
 #: The age from which a state that is normal for a moment is a condition.
 MINIMUM_AGE = timedelta(seconds=30)
@@ -42,7 +42,7 @@ class Condition:
         """Return `what` the condition is, and what to do (`action`)."""
         return {name: text.format(n=self.n) for name, text in WORDING[self.kind].items()}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return the condition as /readyz shows it, with the instant as ISO 8601 text."""
         since = self.since.isoformat(timespec="milliseconds") if self.since else None
         return {"kind": self.kind, "n": self.n, "since": since, **self.describe()}

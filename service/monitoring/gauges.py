@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,10 +19,11 @@ from service.db.standby import StandbyReads
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
+from service.json_types import JsonObject
 from service.monitoring.watchdog import Watchdog
 
 #: metric -> {labels, description}
-GAUGES: dict[str, dict[str, Any]] = json_codec.load_data(__file__)
+GAUGES: dict[str, JsonObject] = json_codec.load_data(__file__)
 #: Suffix of a metric -> its column in waiting_work().
 _COLUMNS = (("", "n"), ("_due", "due"), ("_due_seconds", "due_for"), ("_oldest_seconds", "age"))
 CACHE_SECONDS = 5.0  # for which one reading of the database answers all scrapes

@@ -9,13 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from service.config import Config
 from service.db.connections import Connection, connect
 from service.db.pool import SESSION
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
+from service.json_types import JsonObject
 from service.loops import Loop
 from service.monitoring.conditions import DEGRADING, Condition, read_conditions, sort_by_age
 from service.monitoring.event_loop import BLOCKED_SECONDS
@@ -124,7 +124,7 @@ class Watchdog(Loop):
                 await self._conn.close(timeout=1)
         self._conn = None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Return the members of /readyz other than `status`: counts of all companies together."""
         counts = {row.kind: row.n for row in self.rows or ()}
         oldest = [row.since for row in self.rows or () if row.since]

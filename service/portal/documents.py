@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from service import json_codec
+from service.json_types import JsonObject
 from service.portal.error_parsing import ErrorEntry, clean_text, fold_members
 from service.portal.members import Unreadable, identifier, instant, number, read_member, text
 
@@ -56,35 +57,38 @@ class OddRow:
     submission_uid: str | None = None
 
 
+_Values = dict[str, Any]  # by attribute
+
+
 class _Member(NamedTuple):
     """The member of a row that an attribute comes from; its names differ by operation."""
 
     names: tuple[str, ...]
-    reader: Callable[[Any], Any]
+    reader: Callable[[object], object]
     is_required: bool
 
 
-def _member(reader: Callable[[Any], Any], *names: str, is_required: bool = False) -> Any:
+def _member(reader: Callable[[object], object], *names: str, is_required: bool = False) -> Any:
     return field(default=None, metadata={"member": _Member(names, reader, is_required)})
 
 
-def _type_code(value: Any) -> str | None:
+def _type_code(value: object) -> str | None:
     return TYPES.get(re.sub("[^a-z]", "", (text(value) or "").lower()))
 
 
-def _status(value: Any) -> str | None:
+def _status(value: object) -> str | None:
     found = text(value)
     if found and found.lower() not in STATUSES:
         raise Unreadable(f"is unknown: {found[:MOST_VALUE]}")
     return STATUSES[found.lower()] if found else None
 
 
-def _name(value: Any) -> str | None:
+def _name(value: object) -> str | None:
     """Return a string; None for anything else, as if it were missing."""
     return clean_text(value) if isinstance(value, str) and value.strip() else None
 
 
-def _amount(value: Any) -> Decimal | None:
+def _amount(value: object) -> Decimal | None:
     """Return a number; None for anything else, as if it were missing."""
     return Decimal(value) if type(value) is int or type(value) is Decimal else None
 
@@ -133,7 +137,7 @@ _IDENTITY = {name: _MEMBERS[name] for name in _MEMBERS if name in OddRow.__datac
 _OTHERS = {name: _MEMBERS[name] for name in _MEMBERS if name not in _IDENTITY}
 
 
-def read_document(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Document:
+def read_document(row: JsonObject, errors: Iterable[ErrorEntry] = ()) -> Document:
     """Read folded members. Raises Unreadable if an identifying member cannot be read."""
     found = _read_row(row, errors)
     if isinstance(found, OddRow):
@@ -141,7 +145,7 @@ def read_document(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Doc
     return found
 
 
-def read_rows(body: dict[str, Any], name: str) -> tuple[list[Document], list[OddRow]]:
+def read_rows(body: JsonObject, name: str) -> tuple[list[Document], list[OddRow]]:
     """Read the rows of a list one by one, and return those that could not be read apart."""
     values = body.get(name.lower())
     if values is None:
@@ -159,7 +163,7 @@ def read_rows(body: dict[str, Any], name: str) -> tuple[list[Document], list[Odd
     ]
 
 
-def _read_row(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Document | OddRow:
+def _read_row(row: JsonObject, errors: Iterable[ErrorEntry] = ()) -> Document | OddRow:
     """Read one row. Unknown members are ignored, and unreadable ones that do not identify it."""
     problems: list[str] = []
     identity = _read_members(row, _IDENTITY, problems)
@@ -173,11 +177,9 @@ def _read_row(row: dict[str, Any], errors: Iterable[ErrorEntry] = ()) -> Documen
     return Document(**identity, **others, errors=list(errors), odd=odd)
 
 
-def _read_members(
-    row: dict[str, Any], members: dict[str, _Member], problems: list[str]
-) -> dict[str, Any]:
+def _read_members(row: JsonObject, members: dict[str, _Member], problems: list[str]) -> _Values:
     """Return the values of members, None for those that have a problem."""
-    values: dict[str, Any] = dict.fromkeys(members)
+    values: _Values = dict.fromkeys(members)
     for attribute, (names, reader, is_required) in members.items():
         try:
             found = (read_member(row, name, reader) for name in names)
@@ -190,26 +192,26 @@ def _read_members(
     return values
 
 
-def _odd(row: dict[str, Any], identity: dict[str, Any], problems: list[str]) -> OddRow:
+def _odd(row: JsonObject, identity: _Values, problems: list[str]) -> OddRow:
     lasting = [row.get(_IDENTITY[name].names[0].lower()) for name in _IDENTITY if name != "uuid"]
     key = identity["uuid"] or _digest(lasting)
     return OddRow(key, tuple(problems), _shown(row), _digest(row), **identity)
 
 
-def _no_object(value: Any) -> OddRow:
+def _no_object(value: object) -> OddRow:
     digest = _digest(value)
     return OddRow(digest, ("The row is not an object.",), _shown(value), digest)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return clean_text(_encode(value).decode())[:MOST_SHOWN]
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return "sha256:" + hashlib.sha256(_encode(value)).hexdigest()
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: object) -> bytes:
     """Return a value as JSON, or as Python text if it has unpaired surrogates."""
     try:
         return json_codec.encode(value)

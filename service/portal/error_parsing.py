@@ -5,9 +5,10 @@ are limited.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+
+from service.json_types import Json, JsonMapping, JsonObject
 
 MOST_TEXT = 2000  # characters of one string
 MOST_ERRORS = 200  # entries of one list of errors
@@ -34,12 +35,12 @@ WRONG_SUBMITTER = "authenticated tin and documents tin"
 PROBLEM_DETAILS = {"type", "title", "status", "traceid"}
 
 #: One reason of an error, as stored and as shown to clients: {code, path, message}.
-ErrorEntry = dict[str, Any]
+ErrorEntry = JsonObject
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def flatten_error(error: Any) -> list[ErrorEntry]:
+def flatten_error(error: Json) -> list[ErrorEntry]:
     """Return the innermost entries of an error in any format. Portal: 8.1, 8.2, 8.3
 
     Accepts a whole body, the object in its `error`, or a list of these. Other values have no
@@ -48,7 +49,7 @@ def flatten_error(error: Any) -> list[ErrorEntry]:
     return list(islice(_leaves(error), MOST_ERRORS))
 
 
-def authority_code(error: Any) -> str | None:
+def authority_code(error: Json) -> str | None:
     """Return the decisive code at any depth, else the first code, else None. Portal: 6"""
     codes = list(islice(_codes(error), MOST_ERRORS))
     decisive = [DECISIVE[code.lower()] for code in codes if code.lower() in DECISIVE]
@@ -62,7 +63,7 @@ def clean_text(text: str) -> str:
     return _UNSTORABLE.sub("", text)[:MOST_TEXT]
 
 
-def clean_json(value: Any) -> Any:
+def clean_json(value: Json) -> Json:
     """Return a JSON value with all strings cleaned and all lists and objects truncated."""
     if isinstance(value, str):
         return clean_text(value)
@@ -75,7 +76,7 @@ def clean_json(value: Any) -> Any:
     return value
 
 
-def is_not_found(body: Any) -> bool:
+def is_not_found(body: Json) -> bool:
     """Return whether a body is a "not found" in one of the portal's three formats."""
     if not isinstance(body, dict):
         return False
@@ -86,7 +87,7 @@ def is_not_found(body: Any) -> bool:
     return any(each.keys() >= PROBLEM_DETAILS and each["status"] == 404 for each in depths)
 
 
-def login_errors(members: Mapping[str, Any], body: Any) -> list[ErrorEntry]:
+def login_errors(members: JsonMapping, body: Json) -> list[ErrorEntry]:
     """Return the entries of a login error; OAuth has a string and its description. Portal: 2.2"""
     code = members.get("error")
     if not isinstance(code, str):
@@ -94,19 +95,19 @@ def login_errors(members: Mapping[str, Any], body: Any) -> list[ErrorEntry]:
     return [_entry(code, "", members.get("error_description"))]
 
 
-def fold_members(members: Mapping[str, Any]) -> dict[str, Any]:
+def fold_members(members: JsonMapping) -> JsonObject:
     """Return the members under lower-case names, since the portal's casing varies. Portal: 15
 
     Of members that differ only in case, the first that is not null is used.
     """
-    folded: dict[str, Any] = {}
+    folded: JsonObject = {}
     for name, value in members.items():
         if folded.get(name.lower()) is None:
             folded[name.lower()] = value
     return folded
 
 
-def _leaves(node: Any) -> Iterator[ErrorEntry]:
+def _leaves(node: Json) -> Iterator[ErrorEntry]:
     if isinstance(node, list):
         for child in node:
             yield from _leaves(child)
@@ -122,7 +123,7 @@ def _leaves(node: Any) -> Iterator[ErrorEntry]:
         yield _entry(code, node.get("propertypath"), message)
 
 
-def _inner_leaves(node: dict[str, Any]) -> Iterator[ErrorEntry]:
+def _inner_leaves(node: JsonObject) -> Iterator[ErrorEntry]:
     yield from _leaves(_children(node))
     fields = node.get("errors")  # problem details: field -> messages
     for name, messages in fields.items() if isinstance(fields, dict) else ():
@@ -130,7 +131,7 @@ def _inner_leaves(node: dict[str, Any]) -> Iterator[ErrorEntry]:
             yield _entry(None, name, message)
 
 
-def _codes(node: Any) -> Iterator[str]:
+def _codes(node: Json) -> Iterator[str]:
     if isinstance(node, list):
         for child in node:
             yield from _codes(child)
@@ -141,7 +142,7 @@ def _codes(node: Any) -> Iterator[str]:
         yield from _codes(_children(node))
 
 
-def _children(node: dict[str, Any]) -> list[Any]:
+def _children(node: JsonObject) -> list[Json]:
     return [
         node[name]
         for name in ("error", "details", "innererror")
@@ -149,18 +150,18 @@ def _children(node: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _code(node: dict[str, Any]) -> str | None:
+def _code(node: JsonObject) -> str | None:
     for code in (node.get("code"), node.get("errorcode")):
         if type(code) in (str, int) and str(code).strip():
             return clean_text(str(code).strip())
     return None
 
 
-def _message(node: dict[str, Any]) -> str | None:
+def _message(node: JsonObject) -> str | None:
     texts = (node.get("message"), node.get("error"), node.get("title"))
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
-def _entry(code: str | None, path: Any, message: Any) -> ErrorEntry:
+def _entry(code: str | None, path: object, message: object) -> ErrorEntry:
     texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in (path, message)]
     return {"code": clean_text(code) if code else None, "path": texts[0], "message": texts[1]}

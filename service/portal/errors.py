@@ -2,9 +2,17 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TypedDict, Unpack
 
+from service.json_types import Json
 from service.portal.error_parsing import ErrorEntry, is_not_found
+
+
+class Facts(TypedDict, total=False):
+    """Facts that every error may have."""
+
+    errors: Iterable[ErrorEntry]
+    correlation_id: str | None
 
 
 class PortalError(Exception):
@@ -42,7 +50,7 @@ class Unclear(PortalError):
     code = "OutcomeUnknown"
 
     def __init__(
-        self, reason: str, *, evidence: Iterable[tuple[str, str]] = (), **more: Any
+        self, reason: str, *, evidence: Iterable[tuple[str, str]] = (), **more: Unpack[Facts]
     ) -> None:
         super().__init__(reason, **more)
         self.evidence = list(evidence)
@@ -60,7 +68,12 @@ class _Later(PortalError):
     """
 
     def __init__(
-        self, reason: str, *, retry_after: timedelta, operation: str | None = None, **more: Any
+        self,
+        reason: str,
+        *,
+        retry_after: timedelta,
+        operation: str | None = None,
+        **more: Unpack[Facts],
     ) -> None:
         super().__init__(reason, **more)
         self.retry_after = retry_after
@@ -90,7 +103,13 @@ class Refused(PortalError):
     """
 
     def __init__(
-        self, reason: str, *, status: int, code: str | None = None, body: Any = None, **more: Any
+        self,
+        reason: str,
+        *,
+        status: int,
+        code: str | None = None,
+        body: Json = None,
+        **more: Unpack[Facts],
     ) -> None:
         super().__init__(reason, **more)
         self.status = status
@@ -121,7 +140,7 @@ class LoginRefused(PortalError):
         *,
         retry_after: timedelta | None = None,
         is_client: bool = False,
-        **more: Any,
+        **more: Unpack[Facts],
     ) -> None:
         super().__init__(reason, **more)
         self.retry_after = retry_after

@@ -6,16 +6,16 @@ PostgreSQL stores the refused ones for all processes, because repeating them can
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
 
 from service.config import Config, fingerprint_credentials
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
+from service.json_types import JsonMapping, JsonObject
 from service.portal import responses
 from service.portal.errors import LoginRefused, NotSent, Unclear
 from service.portal.responses import PortalResponse
@@ -165,7 +165,7 @@ class RefusedLogins:
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot clear a refused login: %s", describe_error(failure))
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[JsonObject]:
         """Return the refused logins, oldest first, each with instructions for the operator."""
         async with self.database.across() as conn:
             rows = await sql.refused_logins_list(
@@ -186,7 +186,7 @@ class RefusedLogins:
             )
 
 
-def _what_to_do(row: Mapping[str, Any]) -> str:
+def _what_to_do(row: JsonMapping) -> str:
     return WHAT_THE_COMPANY_DOES if row["company_id"] else WHAT_TO_DO[row["reason"]]
 
 

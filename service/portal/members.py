@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from service.json_types import JsonObject
 from service.portal.error_parsing import clean_text, fold_members
 
 ID = re.compile(r"[0-9A-Za-z_-]{1,255}")
@@ -25,7 +26,7 @@ class Unreadable(ValueError):
     """A member of a response is missing or invalid."""
 
 
-def read_member(row: dict[str, Any], name: str, reader: Callable[[Any], T]) -> T:
+def read_member(row: JsonObject, name: str, reader: Callable[[object], T]) -> T:
     """Return a member of a folded object. Raises Unreadable with a sentence."""
     try:
         return reader(row.get(name.lower()))
@@ -33,7 +34,7 @@ def read_member(row: dict[str, Any], name: str, reader: Callable[[Any], T]) -> T
         raise Unreadable(f"{name} {error}.") from None
 
 
-def require(row: dict[str, Any], name: str, reader: Callable[[Any], T | None]) -> T:
+def require(row: JsonObject, name: str, reader: Callable[[object], T | None]) -> T:
     """Return a member that must not be missing. Raises Unreadable with a sentence."""
     value = read_member(row, name, reader)
     if value is None:
@@ -41,20 +42,20 @@ def require(row: dict[str, Any], name: str, reader: Callable[[Any], T | None]) -
     return value
 
 
-def check_same(row: dict[str, Any], name: str, expected: str) -> None:
+def check_same(row: JsonObject, name: str, expected: str) -> None:
     """Raise Unreadable if an identifier is missing or another one."""
     if require(row, name, identifier).upper() != expected.upper():
         raise Unreadable(f"The response is about another {name}.")
 
 
-def text(value: Any) -> str | None:
+def text(value: object) -> str | None:
     """Return a cleaned string; None if it is null, empty or missing."""
     if value is not None and not isinstance(value, str):
         raise Unreadable("is not a string")
     return clean_text(value or "") or None
 
 
-def number(value: Any) -> str | None:
+def number(value: object) -> str | None:
     """Return a document number unchanged: cleaned, it could be another document's number."""
     found = text(value)
     if found is not None and found != value:
@@ -62,7 +63,7 @@ def number(value: Any) -> str | None:
     return found
 
 
-def identifier(value: Any) -> str | None:
+def identifier(value: object) -> str | None:
     """Return an identifier of the portal, which is safe in a URL."""
     found = text(value)
     if found is not None and not ID.fullmatch(found):
@@ -70,7 +71,7 @@ def identifier(value: Any) -> str | None:
     return found
 
 
-def instant(value: Any) -> datetime | None:
+def instant(value: object) -> datetime | None:
     """Return a date-time as UTC, to the microsecond."""
     found = text(value)
     if found is None:
@@ -82,14 +83,14 @@ def instant(value: Any) -> datetime | None:
     raise Unreadable("is not a date-time")
 
 
-def count(value: Any) -> int:
+def count(value: object) -> int:
     """Return a number of rows or pages."""
     if type(value) is not int or value < 0:
         raise Unreadable("is not a count")
     return value
 
 
-def objects(value: Any) -> list[dict[str, Any]]:
+def objects(value: object) -> list[JsonObject]:
     """Return the objects of a list, folded; an empty list for null."""
     values = [] if value is None else value
     if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):

@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
 
 from service.portal.responses import SubmissionReceipt
 
 #: Sends a submission and calls `before_bytes` when it is connected.
-Submit = Callable[..., Coroutine[Any, Any, SubmissionReceipt]]
+Submit = Callable[..., Coroutine[object, None, SubmissionReceipt]]
 
 
 class OpenSubmission:

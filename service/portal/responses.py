@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from service import json_codec
+from service.json_types import Json, JsonObject
 from service.portal.documents import Document, read_document, read_rows
 from service.portal.error_parsing import (
     MOST_ERRORS,
@@ -26,6 +27,7 @@ from service.portal.error_parsing import (
 )
 from service.portal.errors import (
     Duplicate,
+    Facts,
     LoginRefused,
     NotSent,
     Refused,
@@ -106,7 +108,7 @@ class PortalResponse:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Json:
         """Return the JSON of the body, or None if it is incomplete or invalid."""
         is_json = self.media_type == "application/json" or self.media_type.endswith("+json")
         if self.broken or not is_json:
@@ -117,7 +119,7 @@ class PortalResponse:
             return None
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonObject:
         """Return the folded members of the body. Raises Unreadable if it is not an object."""
         if self.broken:
             raise Unreadable(f"The response is incomplete: {self.broken}.")
@@ -159,23 +161,30 @@ def _check(response: PortalResponse, expected: int) -> None:
         return
     body = response.json
     errors, is_submit = flatten_error(body), operation == "submit"
-    facts: dict[str, Any] = {"errors": errors, "correlation_id": response.correlation_id}
-    later: dict[str, Any] = {"retry_after": _retry_after(response), "operation": operation}
+    facts: Facts = {"errors": errors, "correlation_id": response.correlation_id}
+    pause = _retry_after(response)
     if status == 429:  # by the status alone: its body may be empty or plain text. Portal: 1.6
-        raise Throttled("The portal throttled the request.", **later, **facts)
+        raise Throttled(
+            "The portal throttled the request.", retry_after=pause, operation=operation, **facts
+        )
     if status == 408 or not 400 <= status < 500:
         raise _unclear(response, f"The portal responded with status {status}.")
     if status == 401:
         raise LoginRefused("The portal refuses a new token.", **facts)
     if is_submit and status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
-        raise Duplicate("The portal received the same submission before.", **later, **facts)
+        raise Duplicate(
+            "The portal received the same submission before.",
+            retry_after=pause,
+            operation=operation,
+            **facts,
+        )
     if is_submit and not errors:
         reason = f"Refused with status {status}, but not in the portal's error format."
         raise _unclear(response, reason)
     raise _refused(response, body)
 
 
-def _refused(response: PortalResponse, body: Any) -> Refused:
+def _refused(response: PortalResponse, body: Json) -> Refused:
     code = authority_code(body)
     return Refused(
         f"The portal refuses: {code or f'status {response.status}'}.",
@@ -271,7 +280,7 @@ def login(response: PortalResponse) -> tuple[str, timedelta]:
     )
 
 
-def _token(response: PortalResponse, members: dict[str, Any]) -> tuple[str, timedelta]:
+def _token(response: PortalResponse, members: JsonObject) -> tuple[str, timedelta]:
     token, life = members.get("access_token"), members.get("expires_in")
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,7000}", token):
         raise NotSent("Login: the response has no token.", correlation_id=response.correlation_id)
@@ -338,7 +347,7 @@ def details(response: PortalResponse, uuid: str) -> Document:
     return read_document(body, _reasons(body.get("validationresults")))
 
 
-def _reasons(results: Any) -> list[ErrorEntry]:
+def _reasons(results: object) -> list[ErrorEntry]:
     """Return the validation errors of a document; UNREADABLE_REASONS if they cannot be read."""
     if results is None:
         return []

@@ -15,14 +15,14 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TypedDict
 
 import aiohttp
+from asyncpg import Record
 
 from service.config import Config
 from service.db.encryption import WEBHOOK_SECRET, DecryptionError, Vault
@@ -66,6 +66,14 @@ SCHEDULE = (
 log = logging.getLogger(__name__)
 
 
+class NextState(TypedDict):
+    """The state of a delivery after an attempt, and of its endpoint."""
+
+    next: str
+    delay: timedelta
+    gone: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of an attempt: the status of the response, or the error."""
@@ -88,8 +96,8 @@ class Outcome:
         """Return whether the endpoint has accepted the event."""
         return self.response_status is not None and 200 <= self.response_status < 300
 
-    def result(self, step: int, scale: Decimal) -> dict[str, Any]:
-        """Return {next, delay, gone}: the new state of the delivery after attempt `step`."""
+    def result(self, step: int, scale: Decimal) -> NextState:
+        """Return the new state of the delivery after attempt `step`."""
         ok = self.is_delivered
         gone = self.response_status == GONE
         if ok or gone or step >= len(SCHEDULE):
@@ -109,13 +117,13 @@ def delivery_session(config: Config) -> aiohttp.ClientSession:
 
     Its connector checks each resolved address and connects to exactly that address.
     """
-    guard: dict[str, Any] = (
-        {} if config.webhook_allow_internal else {"socket_factory": _public_socket}
-    )
     timeout = config.webhook_timeout.total_seconds()
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=AT_ONCE, use_dns_cache=False, resolver=Resolver(timeout), **guard
+            limit=AT_ONCE,
+            use_dns_cache=False,
+            resolver=Resolver(timeout),
+            socket_factory=None if config.webhook_allow_internal else _public_socket,
         ),
         timeout=aiohttp.ClientTimeout(total=timeout),
         headers={"Content-Type": "application/json", "User-Agent": "einvoice-webhooks"},
@@ -142,7 +150,7 @@ class WebhookDispatcher(Loop):
         self._database = database
         self._session = session
         self._vault = vault
-        self._tasks: dict[asyncio.Task[None], Mapping[str, Any]] = {}  # attempt -> claim
+        self._tasks: dict[asyncio.Task[None], Record] = {}  # attempt -> claim
 
     async def stop(self) -> None:
         """Stop claiming and wait for the running attempts."""
@@ -180,7 +188,7 @@ class WebhookDispatcher(Loop):
         del self._tasks[task]
         self.woken.set()
 
-    async def _deliver(self, claim: Mapping[str, Any]) -> None:
+    async def _deliver(self, claim: Record) -> None:
         company_of_attempt.set(claim["company_id"])
         began = time.monotonic()
         try:
@@ -214,7 +222,7 @@ class WebhookDispatcher(Loop):
         step = self._config.webhook_timeout.total_seconds() / FAILURE_STEPS
         return step - took % step
 
-    async def _attempt(self, claim: Mapping[str, Any]) -> Outcome:
+    async def _attempt(self, claim: Record) -> Outcome:
         """Send one POST. The rules for URLs are checked again, because they may have changed."""
         if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
@@ -241,7 +249,7 @@ class WebhookDispatcher(Loop):
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _classify(error)
 
-    async def _read_body(self, claim: Mapping[str, Any]) -> str:
+    async def _read_body(self, claim: Record) -> str:
         """Return the body of an attempt, with the present record if the endpoint includes it."""
         if not claim["include_record"]:
             return claim["body"]
@@ -252,14 +260,14 @@ class WebhookDispatcher(Loop):
             most=RECORD_BYTES,
         )
 
-    def _decrypt_secrets(self, claim: Mapping[str, Any]) -> list[bytes]:
+    def _decrypt_secrets(self, claim: Record) -> list[bytes]:
         """Return the encrypted secrets of a claim. Raises DecryptionError."""
         return [
             self._vault.open(sealed, claim["company_id"], WEBHOOK_SECRET)
             for sealed in claim["sealed_secrets"]
         ]
 
-    async def _store(self, claim: Mapping[str, Any], outcome: Outcome, took: float) -> None:
+    async def _store(self, claim: Record, outcome: Outcome, took: float) -> None:
         company_id = claim["company_id"]
         async with self._database.company(company_id) as conn:
             await sql.webhook_delivery_end(

@@ -19,6 +19,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 PROCESS_LOOKUPS = 64
 COMPANY_LOOKUPS = 4
 
+Found = list[Any]  # by socket.getaddrinfo
+
 #: The company of the current task's attempt.
 company_of_attempt: ContextVar[int | None] = ContextVar("company_of_attempt", default=None)
 
@@ -58,7 +60,7 @@ class Resolver(AbstractResolver):
     async def close(self) -> None:
         """Do nothing: threads that still wait for a name server do not block the exit."""
 
-    async def _look_up(self, company: int | None, look: partial[Any]) -> list[Any]:
+    async def _look_up(self, company: int | None, look: partial[Found]) -> Found:
         """Run a lookup in a thread, which counts until it ends, even after a timeout."""
         while self._running[company] >= COMPANY_LOOKUPS or self._running.total() >= PROCESS_LOOKUPS:
             self._ended.clear()
@@ -68,7 +70,7 @@ class Resolver(AbstractResolver):
         lookup.add_done_callback(partial(self._end, company))
         return await asyncio.shield(lookup)
 
-    def _end(self, company: int | None, lookup: asyncio.Future[Any]) -> None:
+    def _end(self, company: int | None, lookup: asyncio.Future[Found]) -> None:
         lookup.exception()  # mark it as retrieved; the caller may have timed out
         self._running[company] -= 1
         if not self._running[company]:
@@ -76,7 +78,7 @@ class Resolver(AbstractResolver):
         self._ended.set()
 
 
-def _in_thread(work: partial[Any]) -> asyncio.Future[Any]:
+def _in_thread(work: partial[Found]) -> asyncio.Future[Found]:
     """Start `work` in a daemon thread and return the future of its result."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 from service.documents.checks.rule import (
     DISCLOSURE,
@@ -25,6 +24,7 @@ from service.documents.checks.rule import (
 from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
 from service.documents.ubl.elements import get_object
+from service.json_types import JsonObject
 
 LONGEST_RATE, LONGEST_ACCOUNT = 15, 150
 #: A document is reported if it has less than this until the end of its issue window.
@@ -56,7 +56,7 @@ def find_company_places(case: Case) -> Iterator[Place]:
 
 def find_reference_places(case: Case) -> Iterator[Place]:
     """Yield the references."""
-    references: list[dict[str, Any]] = case.source.get("references") or []
+    references: list[JsonObject] = case.source.get("references") or []
     for index, reference in enumerate(references):
         yield Place(case, f"/references/{index}", reference)
 
@@ -117,7 +117,7 @@ def _has_other_issuer(place: Place) -> bool:
 
 def _is_import_without_form(place: Place) -> bool:
     """Return whether a document has a line with imported goods and no customs form."""
-    references: list[dict[str, Any]] = place.value("/references") or []
+    references: list[JsonObject] = place.value("/references") or []
     return (
         place.case.self_billed
         and "CUSTOMS_FORM" not in {reference.get("type") for reference in references}

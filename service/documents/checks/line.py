@@ -4,9 +4,8 @@ Portal: 10.8, 12.4, 12.5, 14.3, 14.4
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 from service.documents.checks.rule import (
     CONSOLIDATED,
@@ -24,6 +23,7 @@ from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_l
 from service.documents.money import EXEMPT, AmountError, count_decimals
 from service.documents.ubl import document, elements, lines
 from service.documents.ubl.elements import get_object
+from service.json_types import JsonMapping, JsonObject
 
 #: Tax types without a rate.
 WITHOUT_RATE = {"06", EXEMPT}
@@ -59,21 +59,21 @@ def find_entry_places(name: str, case: Case) -> Iterator[Place]:
             yield Place(case, path, entry, words={"line": index + 1})
 
 
-def lacks_tax(item: Mapping[str, Any]) -> bool:
+def lacks_tax(item: JsonMapping) -> bool:
     """Return whether a line has no tax, a tax without rate, or no reason for its exemption."""
-    details: list[dict[str, Any]] = item.get("taxDetails") or []
+    details: list[JsonObject] = item.get("taxDetails") or []
     incomplete = any(not detail.get("taxType") or _lacks_rate(detail) for detail in details)
     return not details or incomplete or _lacks_reason(item)
 
 
-def _lacks_rate(detail: Mapping[str, Any]) -> bool:
+def _lacks_rate(detail: JsonMapping) -> bool:
     kind = detail.get("taxType")
     return (
         bool(kind) and kind not in WITHOUT_RATE and not get_object(detail, "taxRate").keys() & RATES
     )
 
 
-def _lacks_reason(item: Mapping[str, Any]) -> bool:
+def _lacks_reason(item: JsonMapping) -> bool:
     return lines.is_exempt(item) and not elements.clean_text(item.get("taxExemptionReason"))
 
 

@@ -4,12 +4,11 @@ The day that selects the rules is part of the circumstances. Rules that require 
 register are not checked, see docs/portal-checks.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from service.documents import codes, states
 from service.documents.checks import address, document, line, party
@@ -26,6 +25,7 @@ from service.documents.checks.rule import (
 )
 from service.documents.doubts import find_doubts
 from service.documents.money import AmountError
+from service.json_types import JsonMapping, JsonObject
 
 Places = Callable[[Case], Iterator[Place]]
 
@@ -60,7 +60,7 @@ PENDING = CheckFinding(
 
 
 def check_document(
-    source: dict[str, Any], issuer: Mapping[str, Any], circumstances: Circumstances
+    source: JsonObject, issuer: JsonMapping, circumstances: Circumstances
 ) -> list[CheckFinding]:
     """Check the arguments of `document.build`: errors are reasons for the portal to reject them.
 
@@ -78,7 +78,7 @@ def check_document(
     return [*found, *_check_amounts(case)]
 
 
-def check_buyer(buyer: dict[str, Any], at: datetime) -> list[CheckFinding]:
+def check_buyer(buyer: JsonObject, at: datetime) -> list[CheckFinding]:
     """Check a buyer who is not in a document yet, as of a time. Paths begin at the buyer."""
     case = Case({"type": "INVOICE", "buyer": buyer}, {}, Circumstances(at=at, issued_at=at))
     _, place = party.find_party_places(case)
@@ -112,17 +112,17 @@ def _check_amounts(case: Case) -> Iterator[CheckFinding]:
             yield CheckFinding(WARNING, doubt.code, doubt.path, doubt.message)
 
 
-def list_errors(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
+def list_errors(found: Iterable[CheckFinding]) -> list[JsonObject]:
     """Return the errors in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity == ERROR)
 
 
-def list_warnings(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
+def list_warnings(found: Iterable[CheckFinding]) -> list[JsonObject]:
     """Return the warnings in the shape of the API, up to the limit."""
     return _to_entries(finding for finding in found if finding.severity != ERROR)
 
 
-def _to_entries(found: Iterable[CheckFinding]) -> list[dict[str, Any]]:
+def _to_entries(found: Iterable[CheckFinding]) -> list[JsonObject]:
     return [finding.entry() for finding in islice(found, MAX_ENTRIES)]
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from service.documents import codes
 from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
+from service.json_types import Json, JsonMapping, JsonObject
 
 ERROR, WARNING = "error", "warning"
 
@@ -47,12 +48,12 @@ class CheckFinding(NamedTuple):
     code: str
     path: str
     message: str
-    patch: list[dict[str, Any]] | None = None
+    patch: list[JsonObject] | None = None
     stops: bool = False
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> JsonObject:
         """Return the finding in the shape of the API."""
-        shown: dict[str, Any] = {"code": self.code, "path": self.path, "message": self.message}
+        shown: JsonObject = {"code": self.code, "path": self.path, "message": self.message}
         return {**shown, "patch": self.patch} if self.patch else shown
 
 
@@ -75,8 +76,8 @@ class Circumstances:
 class Case:
     """A document to check: its source in the request shape, its issuer, and the circumstances."""
 
-    source: dict[str, Any]
-    issuer: Mapping[str, Any]
+    source: JsonObject
+    issuer: JsonMapping
     circumstances: Circumstances
 
     @cached_property
@@ -90,7 +91,7 @@ class Case:
         return self.circumstances.issued_at.astimezone(PORTAL_ZONE).date()
 
     @cached_property
-    def items(self) -> list[dict[str, Any]]:
+    def items(self) -> list[JsonObject]:
         """The line items."""
         return self.source.get("lineItems") or []
 
@@ -143,8 +144,8 @@ class Place:
     case: Case
     path: str
     given: Any
-    sent: dict[str, Any] = field(default_factory=dict[str, Any])
-    words: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sent: JsonObject = field(default_factory=JsonObject)
+    words: JsonMapping = field(default_factory=JsonObject)
     columns: Mapping[str, str] | None = None
     side: int = 0
     waived: frozenset[str] = frozenset()
@@ -189,7 +190,7 @@ class Rule:
     stops: bool = False
 
 
-def resolve(holder: dict[str, Any] | list[Any] | str | None, pointer: str) -> Any:
+def resolve(holder: Json, pointer: str) -> Any:
     """Return the value at a JSON Pointer, or None."""
     for name in _split_pointer(pointer):
         if isinstance(holder, list):
@@ -215,7 +216,7 @@ def apply_rule(rule: Rule, place: Place) -> CheckFinding | None:
     )
 
 
-def _patch(rule: Rule, place: Place) -> list[dict[str, Any]] | None:
+def _patch(rule: Rule, place: Place) -> list[JsonObject] | None:
     """Return the fix as a JSON Patch, or None. It empties a column of the company to remove it."""
     path = place.pointer(rule.member)
     fixed = rule.fix(place) if rule.fix and _can_change(place.case, path) else None

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -23,6 +22,7 @@ from service.documents.signing.private_key import (
 )
 from service.documents.ubl.parties import get_own_tin, normalize_identifier
 from service.errors import violation
+from service.json_types import JsonObject
 
 WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"
@@ -179,7 +179,7 @@ def _count_days_left(certificate: Certificate, now: datetime) -> int:
     return (certificate.not_after - now).days
 
 
-def make_record(certificate: Certificate, now: datetime, company: Row) -> dict[str, Any]:
+def make_record(certificate: Certificate, now: datetime, company: Row) -> JsonObject:
     """Return a certificate in the shape of the API. `company` is the record of its owner."""
     return {
         "subject": certificate.subject,

@@ -8,11 +8,11 @@ that is hashed here must come from that serialiser.
 import base64
 import hashlib
 from datetime import UTC, datetime
-from typing import Any
 
 from service.documents.signing.certificate import Certificate, Signer
 from service.documents.ubl.document import encode
 from service.documents.ubl.elements import value
+from service.json_types import JsonObject
 
 SHA256 = "http://www.w3.org/2001/04/xmlenc#sha256"
 RSA_SHA256 = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
@@ -27,7 +27,7 @@ CARRIERS = ("UBLExtensions", "Signature")
 END = b"}]}"  # closes the invoice, its array and the document
 
 
-def sign(document: dict[str, Any], signer: Signer, signed_at: datetime) -> bytes:
+def sign(document: JsonObject, signer: Signer, signed_at: datetime) -> bytes:
     """Return the bytes of the signed document; an existing signature is replaced. Portal: 11.3
 
     `document` is the result of `document.build` for version 1.1. `signed_at` is within the validity
@@ -37,7 +37,7 @@ def sign(document: dict[str, Any], signer: Signer, signed_at: datetime) -> bytes
     return insert_signature(content, signer.certificate, signer.sign(content), signed_at)
 
 
-def remove_signature(document: dict[str, Any]) -> dict[str, Any]:
+def remove_signature(document: JsonObject) -> JsonObject:
     """Return the document without the members that carry a signature.
 
     Raises ValueError unless it ends with exactly one invoice.
@@ -76,7 +76,7 @@ def insert_signature(
     return content.removesuffix(END) + b"," + encode(carriers)[1:-1] + END
 
 
-def build_qualifying_properties(certificate: Certificate, signed_at: datetime) -> dict[str, Any]:
+def build_qualifying_properties(certificate: Certificate, signed_at: datetime) -> JsonObject:
     """Build the signing time and certificate. The members are hashed in this order. Portal: 11.4"""
     at = signed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = {
@@ -97,10 +97,10 @@ def compute_digest(content: bytes) -> str:
 
 def _build_signature(
     certificate: Certificate,
-    properties: dict[str, Any],
+    properties: JsonObject,
     document_digest: str,
     signature_value: bytes,
-) -> dict[str, Any]:
+) -> JsonObject:
     return {
         "Id": TARGET,
         "Object": [{"QualifyingProperties": [properties]}],
@@ -120,15 +120,15 @@ def _build_signature(
     }
 
 
-def _build_reference(kind: str, uri: str, digest_value: str) -> dict[str, Any]:
+def _build_reference(kind: str, uri: str, digest_value: str) -> JsonObject:
     return {"Type": kind, "URI": uri, **_build_digest(digest_value)}
 
 
-def _build_digest(digest_value: str) -> dict[str, Any]:
+def _build_digest(digest_value: str) -> JsonObject:
     return {"DigestMethod": value("", Algorithm=SHA256), "DigestValue": value(digest_value)}
 
 
-def _build_key_info(certificate: Certificate) -> dict[str, Any]:
+def _build_key_info(certificate: Certificate) -> JsonObject:
     return {
         "X509Certificate": value(base64.b64encode(certificate.der).decode("ascii")),
         "X509SubjectName": value(certificate.subject),
@@ -136,7 +136,7 @@ def _build_key_info(certificate: Certificate) -> dict[str, Any]:
     }
 
 
-def _build_issuer_serial(certificate: Certificate) -> dict[str, Any]:
+def _build_issuer_serial(certificate: Certificate) -> JsonObject:
     return {
         "X509IssuerName": value(certificate.issuer),
         "X509SerialNumber": value(str(certificate.serial)),

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -31,6 +31,7 @@ from service.documents.ubl.parties import (
 )
 from service.documents.ubl.references import build_billing_references, build_document_references
 from service.documents.ubl.shipping import build_delivery, build_payment_means, build_prepayment
+from service.json_types import JsonMapping, JsonObject
 
 HOME_CURRENCY = "MYR"
 
@@ -55,13 +56,13 @@ SELF_BILLED_NOTE_TYPES = {"CREDIT_NOTE": "12", "DEBIT_NOTE": "13", "REFUND_NOTE"
 
 
 def build(
-    source: dict[str, Any],
-    issuer: Mapping[str, Any],
+    source: JsonObject,
+    issuer: JsonMapping,
     *,
     number: str,
     issued_at: datetime,
     version: str = "1.0",
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the document of `source`, if `preflight.can_be_built` of its findings.
 
     `source` has the request shape, and for a note also `selfBilled` and `originals`,
@@ -70,7 +71,7 @@ def build(
     """
     supplier, buyer = get_parties(source, issuer)
     # The company's own facts below are those of a supplier.
-    own: Mapping[str, Any] = {} if is_self_billed(source) else issuer
+    own: JsonMapping = {} if is_self_billed(source) else issuer
     currency = source.get("currencyCode") or HOME_CURRENCY
     originals = source["originals"] if source["type"] in NOTE_TYPES else ()  # Portal: 10.14
     items, references = source["lineItems"], source.get("references") or ()
@@ -118,7 +119,7 @@ def encode(document: object) -> bytes:
     return raw
 
 
-def build_entry(number: str, content: bytes) -> dict[str, Any]:
+def build_entry(number: str, content: bytes) -> JsonObject:
     """Return the entry of a document in the body of a submission. Portal: 4.1"""
     return {
         "format": "JSON",
@@ -128,7 +129,7 @@ def build_entry(number: str, content: bytes) -> dict[str, Any]:
     }
 
 
-def build_envelope(entries: Sequence[dict[str, Any]]) -> bytes:
+def build_envelope(entries: Sequence[JsonObject]) -> bytes:
     """Return the body of a submission with some entries."""
     return encode({"documents": entries})
 
@@ -143,19 +144,19 @@ def _with_plain_numbers(part: object) -> object:
     return msgspec.Raw(f"{part:f}".encode()) if isinstance(part, Decimal) else part
 
 
-def get_document_type(source: Mapping[str, Any]) -> str:
+def get_document_type(source: JsonMapping) -> str:
     """Return the portal's document type of a source."""
     if source["type"] in DOCUMENT_TYPES:
         return DOCUMENT_TYPES[source["type"]]
     return (SELF_BILLED_NOTE_TYPES if source.get("selfBilled") else NOTE_TYPES)[source["type"]]
 
 
-def is_self_billed(source: Mapping[str, Any]) -> bool:
+def is_self_billed(source: JsonMapping) -> bool:
     """Return whether the buyer issues the document."""
     return get_document_type(source).startswith("1")
 
 
-def get_parties(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> tuple[Party, Party]:
+def get_parties(source: JsonMapping, issuer: JsonMapping) -> tuple[Party, Party]:
     """Return (supplier, buyer) in the request shape; the buyer issues self-billed documents."""
     own = make_issuer_party(issuer)
     if is_self_billed(source):
@@ -167,7 +168,7 @@ def get_parties(source: Mapping[str, Any], issuer: Mapping[str, Any]) -> tuple[P
 
 
 def _build_header(
-    source: Mapping[str, Any], number: str, issued_at: datetime, version: str
+    source: JsonMapping, number: str, issued_at: datetime, version: str
 ) -> dict[str, Element | None]:
     moment = issued_at.astimezone(UTC)
     currency = source.get("currencyCode") or HOME_CURRENCY
@@ -183,7 +184,7 @@ def _build_header(
     }
 
 
-def _build_exchange_rate(source: Mapping[str, Any], currency: str) -> Element | None:
+def _build_exchange_rate(source: JsonMapping, currency: str) -> Element | None:
     if currency == HOME_CURRENCY:
         return None
     return group(

@@ -5,16 +5,16 @@ Portal: 10.1
 """
 
 import re
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
-Element = list[dict[str, Any]]
+from service.json_types import JsonMapping, JsonObject
+
+Element = list[JsonObject]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def get_object(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
+def get_object(holder: JsonMapping, name: str) -> JsonObject:
     """Return a member that is an object, or {} if it is absent or null."""
     return holder.get(name) or {}
 
@@ -24,7 +24,7 @@ def value(content: object, **attributes: object) -> Element:
     return [{"_": content, **attributes}]
 
 
-def entry(**members: object) -> dict[str, Any]:
+def entry(**members: object) -> JsonObject:
     """Return one entry of an array of groups, without absent members."""
     return {name: member for name, member in members.items() if member}
 

@@ -3,10 +3,9 @@
 Amounts are computed by money.py. Portal: 10.7, 10.8
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
 
 from service.documents.money import EXEMPT, Adjustment, LineAmounts, Tax, TaxTotal, Totals
 from service.documents.ubl.elements import (
@@ -18,13 +17,12 @@ from service.documents.ubl.elements import (
     optional,
     value,
 )
+from service.json_types import JsonMapping, JsonObject
 
 TAX_SCHEME = [{"ID": [{"_": "OTH", "schemeID": "UN/ECE 5153", "schemeAgencyID": "6"}]}]
 
 
-def build_line(
-    index: int, item: Mapping[str, Any], amounts: LineAmounts, currency: str
-) -> dict[str, Any]:
+def build_line(index: int, item: JsonMapping, amounts: LineAmounts, currency: str) -> JsonObject:
     """Build a line; `index` is its id if the item has none."""
     unit, origin = item["unit"], clean_text(item.get("originCountry"))
     adjustments = ((False, amounts.discount), (True, amounts.charge))
@@ -50,7 +48,7 @@ def _build_quantity(count: Decimal | int | None, unit_code: str | None) -> Eleme
     return value(count, unitCode=unit_code) if unit_code else value(count)
 
 
-def _build_classifications(item: Mapping[str, Any]) -> Element:
+def _build_classifications(item: JsonMapping) -> Element:
     tariff = ("PTC", clean_text(item.get("tariffCode")))
     codes = [tariff, *(("CLASS", code) for code in item.get("classifications") or ())]
     return [
@@ -58,7 +56,7 @@ def _build_classifications(item: Mapping[str, Any]) -> Element:
     ]
 
 
-def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> dict[str, Any]:
+def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> JsonObject:
     """Build a discount or a charge."""
     return entry(
         ChargeIndicator=value(is_charge),
@@ -68,7 +66,7 @@ def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> dict[
     )
 
 
-def _build_line_tax(item: Mapping[str, Any], amounts: LineAmounts, currency: str) -> Element | None:
+def _build_line_tax(item: JsonMapping, amounts: LineAmounts, currency: str) -> Element | None:
     unit_code, reason = item["unit"].get("code"), item.get("taxExemptionReason")
     subtotals = [
         {
@@ -121,12 +119,12 @@ def _build_tax_category(kind: str, exemption_reason: str | None) -> Element | No
     return group(ID=value(kind), TaxExemptionReason=optional(reason, 300), TaxScheme=TAX_SCHEME)
 
 
-def join_exemption_reasons(items: Iterable[Mapping[str, Any]]) -> str:
+def join_exemption_reasons(items: Iterable[JsonMapping]) -> str:
     """Join the distinct exemption reasons of the lines for their common subtotal."""
     given = (clean_text(item.get("taxExemptionReason"), 300) for item in items if is_exempt(item))
     return ", ".join(dict.fromkeys(filter(None, given)))
 
 
-def is_exempt(item: Mapping[str, Any]) -> bool:
+def is_exempt(item: JsonMapping) -> bool:
     """Return whether a line has a tax of the type for exempt supplies."""
     return any(detail.get("taxType") == EXEMPT for detail in item.get("taxDetails") or ())

@@ -6,7 +6,6 @@ Portal: 10.3, 10.4, 10.12, 12.9
 import re
 from collections.abc import Callable, Mapping
 from textwrap import wrap
-from typing import Any
 
 from service.documents.ubl.elements import (
     Element,
@@ -18,9 +17,10 @@ from service.documents.ubl.elements import (
     optional,
     value,
 )
+from service.json_types import JsonMapping, JsonObject
 
 #: A party or a recipient in the request shape.
-Party = Mapping[str, Any]
+Party = JsonMapping
 
 HOME = "MYS"
 
@@ -104,9 +104,9 @@ def or_general_public(party: Party | None) -> Party:
     return GENERAL_PUBLIC if party.get("type") == "GENERAL_PUBLIC" else party
 
 
-def make_issuer_party(issuer: Mapping[str, Any]) -> Party:
+def make_issuer_party(issuer: JsonMapping) -> Party:
     """Return the company's record as a party in the request shape."""
-    party: dict[str, Any] = {"registration": {}, "address": {}}
+    party: JsonObject = {"registration": {}, "address": {}}
     for member, column in COLUMNS.items():
         *holder, name = member.split("/")[1:]
         (party[holder[0]] if holder else party)[name] = issuer.get(column)
@@ -197,7 +197,7 @@ def _build_recipient_identification(recipient: Party) -> Element:
     return [*known, _build_identity(scheme, number)] if tin or number != NOT_GIVEN else []
 
 
-def _build_identity(scheme: str, number: str) -> dict[str, Any]:
+def _build_identity(scheme: str, number: str) -> JsonObject:
     return {"ID": value(number, schemeID=scheme)}
 
 
@@ -242,7 +242,7 @@ def get_scheme(party: Party) -> str:
 # Addresses. Portal: 10.4
 
 
-def build_postal_address(address: Mapping[str, Any]) -> Element:
+def build_postal_address(address: JsonMapping) -> Element:
     """Build the address of a supplier or buyer, whose members are mandatory.
 
     If only the state is known, the other members may be absent.
@@ -251,14 +251,14 @@ def build_postal_address(address: Mapping[str, Any]) -> Element:
     return [entry(**_build_address(address, element))]
 
 
-def has_state_only(address: Mapping[str, Any]) -> bool:
+def has_state_only(address: JsonMapping) -> bool:
     """Return whether the first line of an address is NA and its state is given."""
     line, state = (clean_text(address.get(name)) for name in ("line1", "state"))
     return line == NOT_GIVEN and state != ""
 
 
 def _build_address(
-    address: Mapping[str, Any], element: Callable[..., Element | None]
+    address: JsonMapping, element: Callable[..., Element | None]
 ) -> dict[str, Element | None]:
     return {
         "CityName": element(address.get("city"), 50),
@@ -271,7 +271,7 @@ def _build_address(
     }
 
 
-def _get_state(address: Mapping[str, Any]) -> str:
+def _get_state(address: JsonMapping) -> str:
     """Return the code of a Malaysian state, or the name of a state abroad.
 
     A number abroad is replaced by the code for states abroad, because it would be the code of a
@@ -283,12 +283,12 @@ def _get_state(address: Mapping[str, Any]) -> str:
     return state
 
 
-def is_abroad(address: Mapping[str, Any]) -> bool:
+def is_abroad(address: JsonMapping) -> bool:
     """Return whether an address is outside Malaysia, the default country."""
     return (address.get("country") or HOME) != HOME
 
 
-def _get_address_lines(address: Mapping[str, Any]) -> list[str]:
+def _get_address_lines(address: JsonMapping) -> list[str]:
     """Return the address lines; wrap them into as many lines as allowed if they do not fit."""
     given = [address.get(name) or "" for name in ("line1", "line2", "line3")]
     lines = [kept for each in given for part in each.splitlines() if (kept := clean_text(part))]

@@ -4,9 +4,9 @@ The portal names the element that an error concerns by its path in the document.
 """
 
 import re
-from typing import Any
 
 from service.documents.ubl.parties import COLUMNS
+from service.json_types import JsonObject
 
 #: Element of a party -> member of a party. The longest element that a path begins with applies.
 PARTY = {
@@ -76,7 +76,7 @@ INVOICES = {"01", "11"}
 _LINE = re.compile(r"InvoiceLine(?:\[(\d+|\*)\])?(?:\.|$)")
 
 
-def locate_errors(errors: list[dict[str, Any]], document_type: str) -> list[dict[str, Any]]:
+def locate_errors(errors: list[JsonObject], document_type: str) -> list[JsonObject]:
     """Return the portal's errors with the `pointer` of each that concerns a member of a request."""
     located = [(error, find_pointer(error.get("path") or "", document_type)) for error in errors]
     return [{**error, "pointer": pointer} if pointer else error for error, pointer in located]

@@ -5,14 +5,14 @@ of the document shows the data that the portal has.
 """
 
 import json
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from service.documents.money import ZERO, Adjustment, LineAmounts, Tax, Totals
 from service.documents.printing import Printout, format_terms
+from service.json_types import JsonMapping, JsonObject
 
-Node = Mapping[str, Any]
+Node = JsonMapping
 
 
 def read(content: bytes) -> Printout:
@@ -38,7 +38,7 @@ def read(content: bytes) -> Printout:
     )
 
 
-def _read_terms(invoice: Node) -> dict[str, Any]:
+def _read_terms(invoice: Node) -> JsonObject:
     """Return the members of the request that `format_terms` reads."""
     means, period = _find(invoice, "PaymentMeans"), _find(invoice, "InvoicePeriod")
     prepayment = _find(invoice, "PrepaidPayment")
@@ -87,7 +87,7 @@ def _is_charge(adjustment: Node) -> bool:
 # Parties. Portal: 10.3, 10.4
 
 
-def read_party(party: Node) -> dict[str, Any]:
+def read_party(party: Node) -> JsonObject:
     """Return a party in the request shape."""
     ids = {one["ID"][0]["schemeID"]: _get_value(one, "ID") for one in party["PartyIdentification"]}
     scheme = next((name for name in ids if name not in ("TIN", "SST", "TTX")), None)
@@ -105,7 +105,7 @@ def read_party(party: Node) -> dict[str, Any]:
     }
 
 
-def read_address(address: Node) -> dict[str, Any]:
+def read_address(address: Node) -> JsonObject:
     """Return a postal address in the request shape."""
     lines = {
         f"line{place}": _get_value(line, "Line")
@@ -123,7 +123,7 @@ def read_address(address: Node) -> dict[str, Any]:
 # Lines. Portal: 10.8
 
 
-def _read_item(line: Node) -> dict[str, Any]:
+def _read_item(line: Node) -> JsonObject:
     item, quantity = _find(line, "Item"), _find(line, "InvoicedQuantity")
     unit = {
         "code": quantity.get("unitCode"),

@@ -5,9 +5,9 @@ Portal: 10.2
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from service.documents.ubl.elements import Element, clean_text, group, optional, value
+from service.json_types import JsonObject
 
 #: The UUID of an original that was issued outside the portal. Portal: 10.11
 NO_UUID = "NA"
@@ -27,7 +27,7 @@ def build_billing_references(
     return entries + [{"AdditionalDocumentReference": group(ID=optional(bill))} for bill in bills]
 
 
-def _build_original(original: Mapping[str, str]) -> dict[str, Any]:
+def _build_original(original: Mapping[str, str]) -> JsonObject:
     return {"ID": value(original["number"]), "UUID": value(original.get("uuid") or NO_UUID)}
 
 
@@ -47,7 +47,7 @@ def _build_form(numbers: list[str], document_type: str) -> Element:
     return [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}]
 
 
-def _build_agreement(reference: Mapping[str, str]) -> dict[str, Any]:
+def _build_agreement(reference: Mapping[str, str]) -> JsonObject:
     return {
         "ID": value(AGREEMENT),
         "DocumentType": value("FreeTradeAgreement"),

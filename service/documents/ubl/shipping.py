@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 from service.documents.money import round_cents
 from service.documents.ubl.elements import Element, amount, clean_text, group, optional, value
 from service.documents.ubl.parties import build_recipient
+from service.json_types import JsonMapping
 
 
-def build_delivery(given: Mapping[str, Any], number: str, currency: str) -> Element | None:
+def build_delivery(given: JsonMapping, number: str, currency: str) -> Element | None:
     """Build the delivery of the document with this number.
 
     The charge for the delivery is not part of the document's charges and totals.
@@ -20,7 +20,7 @@ def build_delivery(given: Mapping[str, Any], number: str, currency: str) -> Elem
     )
 
 
-def _build_shipment(charge: Mapping[str, Any] | None, number: str, currency: str) -> Element | None:
+def _build_shipment(charge: JsonMapping | None, number: str, currency: str) -> Element | None:
     if not charge:
         return None
     return group(
@@ -47,9 +47,7 @@ def build_payment_means(payment: Mapping[str, str], own_account: str | None) -> 
     )
 
 
-def build_prepayment(
-    prepayment: Mapping[str, Any], prepaid: Decimal, currency: str
-) -> Element | None:
+def build_prepayment(prepayment: JsonMapping, prepaid: Decimal, currency: str) -> Element | None:
     """Build the prepayment, or return None without one.
 
     `prepaid` is its amount, rounded as in the totals.

@@ -1,0 +1,16 @@
+"""The types of JSON values, as json_codec gives them. Imports no other module of the service.
+
+A value that is only passed on, stored or written is an `object`.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+#: A value whose members are examined. Numbers that are not integers are Decimal.
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | Decimal | int | None"
+#: An object whose members are read by name and not examined again: a JSON Schema, the database or
+#: the service itself has determined their types.
+JsonObject: TypeAlias = dict[str, Any]
+#: The same where it is only read.
+JsonMapping: TypeAlias = Mapping[str, Any]
