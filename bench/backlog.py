@@ -105,7 +105,7 @@ async def _lose_responses(owner: asyncpg.Connection) -> None:
     """Make every document a submission of its own whose response was lost."""
     for company_id, submission_id, tin, number in await owner.fetch(SUBMISSIONS):
         await owner.execute(LOSE_RESPONSE, company_id, uuid.uuid4(), tin, submission_id, number)
-    await owner.execute("update documents set status = 'Submitting' where status <> 'Draft'")
+    await owner.execute("update document_states set status = 'Submitting' where status <> 'Draft'")
     await owner.execute("update submissions set state = 'Finished' where state = 'Accepted'")
     await owner.execute("delete from portal_sightings")
     await owner.execute(

@@ -129,11 +129,14 @@ class Service:
             company = await add_company(self.config, self.database, tin_code=tin)
         else:
             company = await self._add_company_of_version(tin)
-        seed = Statements(self.root / "bench").invoices_seed
+        seeds = Statements(self.root / "bench")
         for first in range(1, invoices + 1, SEED_BATCH):
             last = min(invoices, first + SEED_BATCH - 1)
             async with self.database.company(company.id) as conn:
-                await seed(conn, company_id=company.id, first=first, last=last)
+                await seeds.invoices_seed(conn, company_id=company.id, first=first, last=last)
+        if self.root == ROOT:
+            async with self.database.company(company.id) as conn:
+                await seeds.invoices_reject(conn, company_id=company.id)
         return company
 
     async def _add_company_of_version(self, tin: str) -> Company:

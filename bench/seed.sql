@@ -2,10 +2,9 @@
 
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
--- are one second apart. One in a hundred is Invalid, the others are Drafts. Each name is unique.
+-- are one second apart. Each name is unique.
 insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
-       net_amount, excluding_tax, including_tax, payable_amount, bytes, status,
-       optional_members)
+       net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
 select :company_id::bigint, code, 2026, 'INVOICE',
        timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day'
          + code / 365 % 36000 * interval '1 second',
@@ -25,10 +24,15 @@ select :company_id::bigint, code, 2026, 'INVOICE',
                  'originCountry', 'MYS'))
           from generate_series(1, 5) line),
        485.00, 485.00, 523.80, 523.80, 1100,
-       case code % 100 when 0 then 'Invalid' else 'Draft' end,
        '"invoice_level_allowance_charge":null,"payment":null,"delivery":null,"billing_period":null,'
        '"references":null,"prepayment":null,"payable_rounding_amount":null'
   from generate_series(:first::bigint, :last::bigint) code;
+
+-- name: invoices_reject :exec
+-- Make one in a hundred of the seeded invoices Invalid.
+update document_states
+   set status = 'Invalid'
+ where company_id = :company_id and kind = 'invoice' and id % 100 = 0;
 
 -- name: invoice_enlarge :exec
 -- Add a text of 32 * :pieces bytes to the first line of the :number-th invoice. The text cannot be
@@ -51,14 +55,18 @@ update documents
 with changed as (
   update documents
      set issue_date = clock_timestamp() - code % 365 * interval '1 day',
-         attempts = case when code % 1000 = 0 or code % 10 < 7 then 1 else 0 end,
          taxes = jsonb_build_array(jsonb_build_object(
-           'type', '02', 'rate', 8, 'taxable', 485.00, 'tax', 38.80)),
-         status = case when code % 1000 = 0 then 'Invalid' when code % 10 < 7 then 'Valid'
-                       else 'Draft' end
+           'type', '02', 'rate', 8, 'taxable', 485.00, 'tax', 38.80))
    where company_id = :company_id and kind = 'invoice'
      and code between :first::bigint and :last::bigint
-  returning id, code, status, issue_date),
+  returning id, code, issue_date,
+            case when code % 1000 = 0 then 'Invalid' when code % 10 < 7 then 'Valid'
+                 else 'Draft' end as status),
+stated as (
+  update document_states s
+     set status = changed.status, attempts = case changed.status when 'Draft' then 0 else 1 end
+    from changed
+   where s.company_id = :company_id and s.id = changed.id),
 submission as (
   insert into submissions (company_id, attempt_key, tin, state, on_absence, last_sent_at)
   select id, gen_random_uuid(), tin_code, 'Finished', 'release', clock_timestamp()
@@ -87,7 +95,7 @@ select :company_id, submission.id, 'invoice', changed.id, 'INV-' || to_char(code
 -- Insert sales without a named buyer, with codes :first to :last and three lines each, in the month
 -- before the present one. Every tenth is tax-free.
 insert into documents (company_id, code, code_year, type, issue_date, line_items, net_amount,
-       excluding_tax, including_tax, payable_amount, taxes, bytes, status, optional_members)
+       excluding_tax, including_tax, payable_amount, taxes, bytes, optional_members)
 select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        date_trunc('month', clock_timestamp()) - interval '1 day'
          - code % 27 * interval '1 day' - code % 36000 * interval '1 second',
@@ -104,7 +112,7 @@ select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
        jsonb_build_array(jsonb_build_object(
          'type', case code % 10 when 0 then '06' else '02' end,
          'rate', case code % 10 when 0 then 0 else 6 end, 'taxable', 27.00, 'tax', tax)),
-       600, 'Draft', '"payment":null'
+       600, '"payment":null'
   from generate_series(:first::bigint, :last::bigint) code
  cross join lateral (select case code % 10 when 0 then 0.00 else 1.62 end as tax) taxed;
 
@@ -124,8 +132,11 @@ insert into documents (company_id, invoice_id, code, type, issue_date, line_item
 select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
        clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount,
        bytes, '"payment":null'
-  from documents
- where company_id = :company_id::bigint and kind = 'invoice' and status = 'Valid'
+  from documents d
+ where company_id = :company_id::bigint
+   and id in (select s.id
+                from document_states s
+               where s.company_id = :company_id and s.kind = 'invoice' and s.status = 'Valid')
  order by id
  limit :last::bigint - :first::bigint + 1;
 

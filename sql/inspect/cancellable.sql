@@ -15,11 +15,13 @@ select d.number,
        case when d.cancellation_requested_at is not null then 'a cancellation is in progress'
             when exists (select
                            from documents n
+                           join document_states s
+                             on s.company_id = n.company_id and s.id = n.id
                           where n.company_id = d.company_id
                             and n.kind = 'adjustment_note'
                             and d.document_id in (n.invoice_id, n.consolidated_invoice_id)
                             and n.deleted_at is null
-                            and n.status in ('Submitting', 'Submitted', 'Valid'))
+                            and s.status in ('Submitting', 'Submitted', 'Valid'))
             then 'it has notes' end as refused
   from submitted_documents d
  where d.company_id = :company_id

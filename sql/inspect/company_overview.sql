@@ -38,6 +38,6 @@ select c.id as company,
                 count(*) filter (where deleted_at is null and status = 'Invalid') as invalid,
                 count(*) filter (where deleted_at is null and status = 'Cancelled') as cancelled,
                 count(*) filter (where deleted_at is not null) as deleted
-           from documents
+           from document_states
           where company_id = c.id and kind = 'invoice') i
  order by c.id;

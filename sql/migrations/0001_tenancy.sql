@@ -36,7 +36,7 @@ end $$;
 -- The first paragraph of the words is the comment of the table or view. Then follow lines with the
 -- name of a column, a colon and its comment, which continues in lines with a deeper indentation. A
 -- view has the comments of the columns with the same names of the table that it shows.
-create procedure describe(described regclass, words text, shown regclass default null)
+create procedure describe(described regclass, words text, variadic shown regclass[] default '{}')
   language plpgsql as $$
 declare
   kind text := case when (select relkind from pg_class where oid = described) = 'v' then 'view'
@@ -48,10 +48,10 @@ begin
   execute format('comment on %s %s is %L', kind, described,
                  btrim(regexp_replace(split_part(words, e'\n\n', 1), '\s+', ' ', 'g')));
   for own in
-    select t.attname as name, col_description(shown, s.attnum) as text
+    select t.attname as name, col_description(s.attrelid, s.attnum) as text
       from pg_attribute s
       join pg_attribute t on t.attrelid = described and t.attname = s.attname
-     where s.attrelid = shown and s.attnum > 0 and not s.attisdropped
+     where s.attrelid = any (shown) and s.attnum > 0 and not s.attisdropped
      union all
     select split_part(entry, ': ', 1),
            btrim(regexp_replace(substring(entry from ': (.*)'), '\s+', ' ', 'g'))

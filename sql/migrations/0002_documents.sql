@@ -183,15 +183,28 @@ end $$;
 comment on function replace_invoice_words is
   'Replace the words of an invoice whose buyer''s name has changed.';
 
-create function mark_deleted_documents() returns trigger language plpgsql as $$
+create function add_document_state() returns trigger language plpgsql as $$
 begin
-  update submitted_documents
-     set deleted_at = new.deleted_at
-   where company_id = new.company_id and document_id = new.id;
+  insert into document_states (company_id, id, kind, type)
+  values (new.company_id, new.id, new.kind, new.type);
   return null;
 end $$;
-comment on function mark_deleted_documents is
-  'Record in the submitted documents of a document that it was deleted.';
+comment on function add_document_state is 'Add the state of an inserted document, a draft.';
+
+create function copy_to_document_state() returns trigger language plpgsql as $$
+begin
+  update document_states
+     set type = new.type, deleted_at = new.deleted_at, updated_at = clock_timestamp()
+   where company_id = new.company_id and id = new.id;
+  if new.deleted_at is distinct from old.deleted_at then
+    update submitted_documents
+       set deleted_at = new.deleted_at
+     where company_id = new.company_id and document_id = new.id;
+  end if;
+  return null;
+end $$;
+comment on function copy_to_document_state is
+  'Copy the type and the deletion of a document to its state and its submitted documents.';
 
 create function check_kinds() returns trigger language plpgsql as $$
 begin
@@ -283,7 +296,6 @@ create table documents (
          else 'invoice' end
   ) stored,
   type document_type not null,
-  status document_status not null default 'Draft',
   code document_code not null,
   code_year smallint,
   invoice_id bigint,
@@ -305,14 +317,9 @@ create table documents (
   including_tax numeric(20, 2) not null,
   payable_amount numeric(20, 2) not null,
   prepaid_amount numeric(20, 2) not null default 0,
-  adjusted_by numeric(20, 2) not null default 0,
   taxes jsonb,
   bytes int not null,
-  attempts int not null default 0,
-  is_changed boolean not null default false,
-  not_sent json,
   created_at timestamptz not null default clock_timestamp(),
-  updated_at timestamptz not null default clock_timestamp(),
   deleted_at timestamptz,
   primary key (company_id, id),
   constraint documents_invoice foreign key (company_id, invoice_id)
@@ -320,9 +327,7 @@ create table documents (
   constraint documents_consolidated_invoice foreign key (company_id, consolidated_invoice_id)
     references documents (company_id, id),
   constraint documents_columns_by_kind check
-    (has_columns_of_kind(kind, code_year, invoice_id, consolidated_invoice_id, month, invoice_ids)),
-  constraint documents_only_unlocked_deleted check
-    (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
+    (has_columns_of_kind(kind, code_year, invoice_id, consolidated_invoice_id, month, invoice_ids))
 );
 -- The code comes first, so that lists are sorted by code with these indexes, too.
 create unique index invoices_code_once_a_year on documents (company_id, code, code_year)
@@ -340,32 +345,21 @@ create unique index adjustment_notes_reference_once on documents (company_id, re
 create index documents_live on documents (company_id, kind, id) where deleted_at is null;
 create index documents_by_issue_date on documents (company_id, kind, issue_date, id)
   where deleted_at is null;
-create index documents_by_status on documents (company_id, kind, status, id)
-  where deleted_at is null;
-create index documents_by_update on documents (company_id, kind, updated_at, id)
-  where deleted_at is null;
 -- The notes to an invoice.
 create index documents_by_invoice on documents (company_id, invoice_id)
   where invoice_id is not null;
 -- The invoices in a consolidated invoice, and the notes to it.
 create index documents_by_consolidated_invoice on documents (company_id, consolidated_invoice_id)
   where consolidated_invoice_id is not null;
--- For the overview.
-create index documents_not_sent on documents (company_id, id) where not_sent is not null;
--- Sales that are in no consolidated invoice, of which the overview looks for the oldest.
-create index invoices_unconsolidated on documents (company_id, issue_date)
-  where kind = 'invoice'
-    and consolidated_invoice_id is null
-    and status in ('Draft', 'Invalid')
-    and deleted_at is null;
 call keep_companies_apart('documents');
 grant select, insert, update on documents to einvoice_service;
 grant select on documents to einvoice_reader;
-call keep_counts('documents', 'kind', 'type');
 call keep_metadata_entries('documents');
-create trigger submitted_deleted after update on documents for each row
-  when (old.deleted_at is distinct from new.deleted_at)
-  execute function mark_deleted_documents();
+create trigger add_state after insert on documents for each row
+  execute function add_document_state();
+create trigger copy_to_state after update on documents for each row
+  when ((old.type, old.deleted_at) is distinct from (new.type, new.deleted_at))
+  execute function copy_to_document_state();
 create trigger check_kinds after insert or update of invoice_id, consolidated_invoice_id
   on documents for each row
   when (new.invoice_id is not null or new.consolidated_invoice_id is not null)
@@ -376,8 +370,7 @@ create trigger replace_invoice_words after update on documents for each row
   when (old.buyer ->> 'name' is distinct from new.buyer ->> 'name')
   execute function replace_invoice_words();
 call describe('documents', '
-  Invoices, adjustment notes and consolidated invoices. Written by the API and, for the status, by
-  the submission flow.
+  Invoices, adjustment notes and consolidated invoices, without their state. Written by the API.
 
   company_id: Company that issues it, or receives a self-billed one. Row-level security admits
     only rows of the company of the key, which exists: the check of a foreign key would lock its
@@ -387,7 +380,6 @@ call describe('documents', '
   type: INVOICE, SELF_BILLED_INVOICE, one of these that is not final yet (PENDING_FINALIZE_...),
     CREDIT_NOTE, DEBIT_NOTE, REFUND_NOTE, CONSOLIDATED_INVOICE or
     CONSOLIDATED_SELF_BILLED_INVOICE.
-  status: Draft, Submitting, Submitted, Valid, Invalid or Cancelled.
   code: Number without prefix. Among those that are not deleted, unique for each type of note, and
     for each kind of invoice in a year.
   code_year: Year of issue in the business time zone. Null for notes.
@@ -418,17 +410,55 @@ call describe('documents', '
   payable_amount: Amount to pay, or of the adjustment. The value, which notes adjust, includes
     prepaid_amount.
   prepaid_amount: Amount of the prepayment, rounded. The amount to pay is smaller by it.
-  adjusted_by: Valid debit notes less valid credit and refund notes.
   taxes: Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the
     document. rate is null for an amount per unit.
   bytes: Bytes of the stored request body as text.
+  created_at: When it was created.
+  deleted_at: When it was deleted. The row stays and its code is free again. Null: not deleted.
+');
+
+-- A change of a status writes this row and its few indexes, and not the document.
+create table document_states (
+  company_id bigint not null,
+  id bigint not null,
+  kind text not null,
+  type document_type not null,
+  status document_status not null default 'Draft',
+  adjusted_by numeric(20, 2) not null default 0,
+  attempts int not null default 0,
+  is_changed boolean not null default false,
+  not_sent json,
+  updated_at timestamptz not null default clock_timestamp(),
+  deleted_at timestamptz,
+  primary key (company_id, id),
+  constraint documents_only_unlocked_deleted check
+    (deleted_at is null or status in ('Draft', 'Invalid', 'Cancelled'))
+);
+create index documents_by_status on document_states (company_id, kind, status, id)
+  where deleted_at is null;
+create index documents_by_update on document_states (company_id, kind, updated_at, id)
+  where deleted_at is null;
+-- For the overview.
+create index documents_not_sent on document_states (company_id, id) where not_sent is not null;
+call keep_companies_apart('document_states');
+grant select, insert, update on document_states to einvoice_service;
+grant select on document_states to einvoice_reader;
+call keep_counts('document_states', 'kind', 'type');
+call describe('document_states', '
+  State of each document, written with it and by the submission flow. Locked with the document.
+
+  company_id: Company of the document. The trigger that adds the row needs no foreign key.
+  id: The document.
+  kind: Kind of the document.
+  type: Type of the document. Written by a trigger.
+  status: Draft, Submitting, Submitted, Valid, Invalid or Cancelled.
+  adjusted_by: Valid debit notes less valid credit and refund notes.
   attempts: Submissions so far.
   is_changed: Whether it was updated since its last submission. False before the first one.
   not_sent: Outcome of the latest submission as the API shows it, if nothing reached the portal.
     Null: it did, or is under way, or there is none.
-  created_at: When it was created.
-  updated_at: When the row was last changed.
-  deleted_at: When it was deleted. The row stays and its code is free again. Null: not deleted.
+  updated_at: When the document or its state was last changed.
+  deleted_at: When the document was deleted. Null: not deleted. Written by a trigger.
 ');
 
 create table invoice_words (

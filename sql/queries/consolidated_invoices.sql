@@ -56,9 +56,16 @@ select id, line_items::text as line_items, optional_members,
 
 -- name: consolidated_invoice_assign :exec
 -- Assign locked invoices to a new consolidated invoice.
-update documents
-   set consolidated_invoice_id = :id, updated_at = clock_timestamp()
- where company_id = :company_id and kind = 'invoice' and id = any (:ids::bigint[]);
+with assigned as (
+  update documents
+     set consolidated_invoice_id = :id
+   where company_id = :company_id and kind = 'invoice' and id = any (:ids::bigint[])
+  returning id
+)
+update document_states s
+   set updated_at = clock_timestamp()
+  from assigned
+ where s.company_id = :company_id and s.id = assigned.id;
 
 -- name: consolidated_invoice_whole :value
 -- Return the record as JSON text with the invoices that it was made of.

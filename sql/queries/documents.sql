@@ -103,28 +103,30 @@ select id
 -- `adjustable` is the amount by which the target of a note can still be reduced, less other notes
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 -- It is null for other documents.
-select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_ready, d.month,
+select d.id, s.status, d.type, s.attempts, s.is_changed, d.issue_date, d.is_ready, d.month,
        d.invoice_id, d.consolidated_invoice_id, t.id as target_id,
        d.payable_amount + d.prepaid_amount as total_amount,
        clock_timestamp() as now,
        document_number(d.type, d.code, c.setting) as number,
        c.sst_registration_number, c.tourism_tax_registration_number,
-       t.payable_amount + t.prepaid_amount + t.adjusted_by
+       t.payable_amount + t.prepaid_amount + ts.adjusted_by
          - (select coalesce(sum(o.payable_amount + o.prepaid_amount), 0)
               from documents o
+              join document_states os on os.company_id = o.company_id and os.id = o.id
              where o.company_id = :company_id
+               and os.company_id = :company_id
                and o.id <> d.id
                and (o.invoice_id = t.id
                     or o.consolidated_invoice_id = t.id and o.kind = 'adjustment_note')
                and case o.type
                    when 'DEBIT_NOTE'
-                   then o.status = 'Valid'
+                   then os.status = 'Valid'
                         and exists (select
-                                      from submitted_documents s
-                                     where s.company_id = :company_id
-                                       and s.document_id = o.id
-                                       and s.cancellation_requested_at is not null)
-                   else o.status in ('Submitting', 'Submitted')
+                                      from submitted_documents c
+                                     where c.company_id = :company_id
+                                       and c.document_id = o.id
+                                       and c.cancellation_requested_at is not null)
+                   else os.status in ('Submitting', 'Submitted')
                    end) as adjustable,
        left(json_build_object(
          'type', d.type,
@@ -147,16 +149,18 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
                                  'frequency', 'Monthly') end,
          'reference', d.reference, 'metadata', d.metadata,
          'selfBilled', t.type like '%SELF_BILLED%',
-         'originals', (select json_agg(json_build_object('uuid', s.uuid, 'number', s.number))
-                         from submitted_documents s
-                        where s.company_id = :company_id and s.status = 'Valid'
-                          and s.document_id = t.id))::text, -1)
+         'originals', (select json_agg(json_build_object('uuid', o.uuid, 'number', o.number))
+                         from submitted_documents o
+                        where o.company_id = :company_id and o.status = 'Valid'
+                          and o.document_id = t.id))::text, -1)
          || ',' || d.optional_members || '}' as body
   from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
   join companies c on c.id = d.company_id
   left join documents t
          on d.kind = 'adjustment_note' and t.company_id = d.company_id
         and t.id = coalesce(d.invoice_id, d.consolidated_invoice_id)
+  left join document_states ts on ts.company_id = t.company_id and ts.id = t.id
  cross join lateral (
        select coalesce(t.type, d.type) as type,
               case when t.id is null then d.buyer else t.buyer end as buyer,
@@ -164,15 +168,17 @@ select d.id, d.status, d.type, d.attempts, d.is_changed, d.issue_date, d.is_read
               coalesce(t.currency_code, d.currency_code) as currency_code,
               case when t.id is null then d.exchange_rate else t.exchange_rate end
                 as exchange_rate) party
- where d.company_id = :company_id and c.id = :company_id and d.id = :id and d.kind = :kind
-   and d.deleted_at is null;
+ where d.company_id = :company_id and s.company_id = :company_id and c.id = :company_id
+   and d.id = :id and d.kind = :kind and d.deleted_at is null;
 
 -- name: document_share :one
 -- Lock an invoice or a consolidated invoice FOR SHARE, so that it is not cancelled while a note to
 -- it is inserted.
-select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount
-  from documents
- where company_id = :company_id and id = :id and kind = :kind and deleted_at is null
+select d.id, d.type, d.payable_amount + d.prepaid_amount + s.adjusted_by as final_adjusted_amount
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and d.id = :id and d.kind = :kind and d.deleted_at is null
    for share;
 
 -- name: document_update :exec
@@ -180,8 +186,7 @@ select id, type, payable_amount + prepaid_amount + adjusted_by as final_adjusted
 -- unique indexes of codes and references.
 with changed as (
   update documents d
-     set is_changed = true,
-         code = coalesce(request.code, request."adjustmentNoteCode"),
+     set code = coalesce(request.code, request."adjustmentNoteCode"),
          code_year = computed.code_year,
          type = request.type,
          is_ready = coalesce(request."isReady", false),
@@ -200,12 +205,16 @@ with changed as (
          payable_amount = computed.payable_amount,
          prepaid_amount = computed.prepaid_amount,
          taxes = computed.taxes,
-         bytes = octet_length(:body::json::text),
-         updated_at = clock_timestamp()
+         bytes = octet_length(:body::json::text)
     from json_populate_record(null::document_body, :body::json) request
    cross join json_populate_record(null::document_columns, :columns::json) computed
    where d.company_id = :company_id and d.id = :id
   returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
+), stated as (
+  update document_states s
+     set is_changed = true, updated_at = clock_timestamp()
+    from changed
+   where s.company_id = :company_id and s.id = changed.id
 ), audited as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'change', document_name(kind, id) from changed
@@ -219,16 +228,22 @@ select :company_id::bigint, kind || '.updated',
 -- Hide a locked document, free its code, and release the locked invoices of a consolidated invoice.
 with hidden as (
   update documents
-     set deleted_at = clock_timestamp(), updated_at = clock_timestamp()
+     set deleted_at = clock_timestamp()
    where company_id = :company_id and id = :id
   returning id, kind, invoice_id, consolidated_invoice_id,
             fingerprint(to_jsonb(documents)) as left_as
 ), freed as (
   update documents i
-     set consolidated_invoice_id = null, updated_at = clock_timestamp()
+     set consolidated_invoice_id = null
     from hidden
    where i.company_id = :company_id and i.consolidated_invoice_id = hidden.id
      and i.kind = 'invoice'
+  returning i.id
+), stated as (
+  update document_states s
+     set updated_at = clock_timestamp()
+    from freed
+   where s.company_id = :company_id and s.id = freed.id
 ), audited as (
   insert into audit_log (company_id, action, subject, after_sha256)
   select :company_id::bigint, 'delete', document_name(kind, id), left_as from hidden
@@ -267,22 +282,24 @@ select e.id, e.optional_members, right(e.export::text, -1) as export
 
 -- name: notes_of_document :many
 -- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most.
-select id, type, code, status, issue_date, payable_amount
-  from documents
- where company_id = :company_id
-   and (invoice_id = :document_id or consolidated_invoice_id = :document_id)
-   and kind = 'adjustment_note' and deleted_at is null
- order by id desc
+select d.id, d.type, d.code, s.status, d.issue_date, d.payable_amount
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and (d.invoice_id = :document_id or d.consolidated_invoice_id = :document_id)
+   and d.kind = 'adjustment_note' and d.deleted_at is null
+ order by d.id desc
  limit :most::bigint;
 
 -- name: document_is_adjusted :value
 -- Return true if a note to the document is being submitted, submitted or valid.
 select true
-  from documents
- where company_id = :company_id
-   and (invoice_id = :document_id or consolidated_invoice_id = :document_id)
-   and kind = 'adjustment_note'
-   and deleted_at is null and status in ('Submitting', 'Submitted', 'Valid')
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ where d.company_id = :company_id and s.company_id = :company_id
+   and (d.invoice_id = :document_id or d.consolidated_invoice_id = :document_id)
+   and d.kind = 'adjustment_note'
+   and d.deleted_at is null and s.status in ('Submitting', 'Submitted', 'Valid')
  limit 1;
 
 -- name: invoice_code_used :value

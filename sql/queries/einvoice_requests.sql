@@ -40,7 +40,7 @@ select r.status, r.rejection_reason, r.created_at, i.status as document_status,
          where d.company_id = :company_id and d.document_id = i.id and d.status = 'Valid')
          as validation_link
   from einvoice_requests r
-  left join documents i
+  left join document_states i
          on i.company_id = r.company_id and i.id = r.invoice_id and i.deleted_at is null
  where r.company_id = :company_id and r.link_id = :link_id and r.secret_sha256 = :secret_sha256
    and r.deleted_at is null

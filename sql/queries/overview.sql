@@ -5,7 +5,7 @@
 -- :most.
 select d.id, d.status, d.number, d.errors, d.updated_at, null as code, d.kind, d.document_id
   from submitted_documents d
-  join documents r on r.company_id = d.company_id and r.id = d.document_id
+  join document_states r on r.company_id = d.company_id and r.id = d.document_id
  where d.company_id = :company_id and r.company_id = :company_id
    and d.status in ('Invalid', 'Rejected')
    and r.deleted_at is null
@@ -23,20 +23,21 @@ select d.id, d.status, d.number, d.errors, d.updated_at, null as code, d.kind, d
 -- Return the documents of whose latest submission nothing reached the portal, the latest first, at
 -- most :most.
 with newest as (
-  select id, kind, type, code, not_sent
-    from documents
+  select id, not_sent
+    from document_states
    where company_id = :company_id and not_sent is not null and deleted_at is null
    order by id desc
    limit :most::bigint
 )
 select document_number(d.type, d.code, c.setting) as number,
        'NotSent' as status,
-       (d.not_sent -> 'errors')::text as errors,
-       (d.not_sent ->> 'at')::timestamptz as updated_at,
-       d.not_sent ->> 'code' as code,
+       (n.not_sent -> 'errors')::text as errors,
+       (n.not_sent ->> 'at')::timestamptz as updated_at,
+       n.not_sent ->> 'code' as code,
        d.kind,
        d.id as document_id
-  from newest d
+  from newest n
+  join documents d on d.company_id = :company_id and d.id = n.id
   join companies c on c.id = :company_id
  order by updated_at desc;
 
@@ -105,10 +106,12 @@ select (select count(*)
          limit 1) as overdue_since,
        (select min(k.month)
           from documents k
+          join document_states s on s.company_id = k.company_id and s.id = k.id
          where k.company_id = :company_id
-           and k.kind = 'consolidated_invoice'
-           and k.status in ('Draft', 'Invalid')
-           and k.deleted_at is null) as unsent_month,
+           and s.company_id = :company_id
+           and s.kind = 'consolidated_invoice'
+           and s.status in ('Draft', 'Invalid')
+           and s.deleted_at is null) as unsent_month,
        clock_timestamp() as now;
 
 -- name: overview_counts :many
@@ -121,15 +124,18 @@ having sum(live) > 0;
 
 -- name: overview_amounts :many
 -- Return the number and the amount of a period's invoices by status and currency.
-select status, currency_code, count(*) as records, sum(payable_amount + prepaid_amount) as amount
-  from documents
- where company_id = :company_id
-   and kind = 'invoice'
-   and deleted_at is null
-   and issue_date >= :month_start
-   and issue_date < :month_end
- group by status, currency_code
- order by status, currency_code;
+select s.status, d.currency_code, count(*) as records,
+       sum(d.payable_amount + d.prepaid_amount) as amount
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ where d.company_id = :company_id
+   and s.company_id = :company_id
+   and d.kind = 'invoice'
+   and d.deleted_at is null
+   and d.issue_date >= :month_start
+   and d.issue_date < :month_end
+ group by s.status, d.currency_code
+ order by s.status, d.currency_code;
 
 -- name: overview_taxes :many
 -- Return the taxes of a period's Valid documents by type, rate and currency. Credit and refund
@@ -146,14 +152,16 @@ select type, rate, currency_code, sum(taxable) as taxable, sum(tax) as tax
 
 -- name: overview_days :many
 -- Return the number of invoices of each day, and of those that are Valid and Invalid.
-select (issue_date at time zone :zone)::date as day, count(*) as records,
-       count(*) filter (where status = 'Valid') as valid,
-       count(*) filter (where status = 'Invalid') as invalid
-  from documents
- where company_id = :company_id
-   and kind = 'invoice'
-   and deleted_at is null
-   and issue_date >= :first
-   and issue_date < :last
+select (d.issue_date at time zone :zone)::date as day, count(*) as records,
+       count(*) filter (where s.status = 'Valid') as valid,
+       count(*) filter (where s.status = 'Invalid') as invalid
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ where d.company_id = :company_id
+   and s.company_id = :company_id
+   and d.kind = 'invoice'
+   and d.deleted_at is null
+   and d.issue_date >= :first
+   and d.issue_date < :last
  group by 1
  order by 1;

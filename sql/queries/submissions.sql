@@ -17,7 +17,7 @@ returning id, fence;
 -- Can violate submitted_documents_one_live_per_document if another submission has a live document
 -- of it.
 with subject as (
-  update documents
+  update document_states
      set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
          updated_at = clock_timestamp()
    where company_id = :company_id and id = :document_id
@@ -45,7 +45,7 @@ returning submitted_document_id;
 -- Record that the submission of a locked document was refused before anything was stored for it: as
 -- its last submission, and as an event. :failure is that of not_sent_outcome().
 with subject as (
-  update documents
+  update document_states
      set not_sent = not_sent_outcome(:failure::jsonb, refused.at), updated_at = refused.at
     from clock_timestamp() as refused(at)
    where company_id = :company_id and id = :document_id
@@ -382,29 +382,32 @@ with wanted as (
    where i.company_id = :company_id and i.kind = 'invoice'
    order by i.id
      for update of i
-), subject (id, status, failure, adjusts_by, is_freed) as (
-  select document_id, subject_status, case when status = 'NotSent' then failure end, 0, false
-    from moved
+), subject (id, status, failure, adjusts_by) as (
+  select document_id, subject_status, case when status = 'NotSent' then failure end, 0 from moved
    union all
-  select id, null, null, adjusts_by, false from adjusting where adjusts_by <> 0
+  select id, null, null, adjusts_by from adjusting where adjusts_by <> 0
    union all
-  select id, null, null, 0, true from members
+  select id, null, null, 0 from members
 ), change as (
   select id, max(status) as status, (jsonb_agg(failure) filter (where failure is not null)) -> 0
            as failure,
-         sum(adjusts_by) as adjusts_by, bool_or(is_freed) as is_freed, clock_timestamp() as at
+         sum(adjusts_by) as adjusts_by, clock_timestamp() as at
     from subject
    group by id
 ), changed as (
-  update documents d
+  update document_states d
      set status = coalesce(c.status, d.status),
          not_sent = case when c.status is null then d.not_sent
                          when c.failure is not null then not_sent_outcome(c.failure, c.at) end,
          adjusted_by = d.adjusted_by + c.adjusts_by,
-         consolidated_invoice_id = case when not c.is_freed then d.consolidated_invoice_id end,
          updated_at = c.at
     from change c
    where d.company_id = :company_id and d.id = c.id
+), freed as (
+  update documents i
+     set consolidated_invoice_id = null
+    from members m
+   where i.company_id = :company_id and i.id = m.id
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint,

@@ -4,12 +4,13 @@ select d.id,
        d.optional_members,
        record_text(d.id, d.optional_members, to_json(r)) as record
   from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
  cross join lateral (
        select d.company_id,
               invoice_id,
               consolidated_invoice_id,
               code,
-              type,
+              d.type,
               line_items,
               instant(issue_date) as issue_date,
               status,
@@ -39,4 +40,4 @@ call describe('adjustment_note_records', '
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
-', 'documents');
+', 'documents', 'document_states');

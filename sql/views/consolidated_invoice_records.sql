@@ -4,11 +4,12 @@ select d.id,
        d.optional_members,
        record_text(d.id, d.optional_members, to_json(r)) as record
   from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
  cross join lateral (
        select d.company_id,
               status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
               code::text as invoice_code,
-              type,
+              d.type,
               to_char(month, 'YYYY-MM') as month,
               cardinality(invoice_ids) as invoice_count,
               line_items,
@@ -42,4 +43,4 @@ call describe('consolidated_invoice_records', '
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
-', 'documents');
+', 'documents', 'document_states');

@@ -8,7 +8,7 @@ select f.*,
                i.code,
                document_number(i.type, i.code, c.setting) as number,
                i.type,
-               i.status,
+               s.status,
                i.issue_date,
                i.currency_code,
                i.payable_amount + i.prepaid_amount as total_amount,
@@ -16,8 +16,8 @@ select f.*,
                coalesce(other.party, '{}')::jsonb <> '{}'
                and other.party ->> 'type' is distinct from 'GENERAL_PUBLIC' as is_named,
                -- Read for few invoices, each by the index: exists() would read all documents once.
-               case when i.attempts = 0 then false
-                    when i.status in ('Submitted', 'Valid', 'Cancelled') then true
+               case when s.attempts = 0 then false
+                    when s.status in ('Submitted', 'Valid', 'Cancelled') then true
                     else (select true
                             from submitted_documents d
                            where d.company_id = i.company_id
@@ -26,6 +26,7 @@ select f.*,
                            limit 1) is true end as was_accepted,
                i.excluding_tax
           from documents i
+          join document_states s on s.company_id = i.company_id and s.id = i.id
           join companies c on c.id = i.company_id
          cross join lateral (
            select case when i.type like '%SELF_BILLED%' then i.supplier
@@ -40,4 +41,4 @@ call describe('consolidation_candidates', '
   is_named: Whether the other party is named, not the general public.
   was_accepted: Whether the portal has or had a document of the invoice.
   was_submitted: Whether it was submitted individually, and is in no consolidated invoice.
-', 'documents');
+', 'documents', 'document_states');

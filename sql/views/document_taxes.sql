@@ -7,10 +7,11 @@ select document.company_id,
        tax.rate,
        document.sign * tax.taxable as taxable,
        document.sign * tax.tax as tax
-  from (select d.company_id, d.status, d.issue_date,
+  from (select d.company_id, s.status, d.issue_date,
                coalesce(t.currency_code, d.currency_code) as currency_code, d.taxes,
                case when d.type in ('CREDIT_NOTE', 'REFUND_NOTE') then -1 else 1 end as sign
           from documents d
+          join document_states s on s.company_id = d.company_id and s.id = d.id
           left join documents t
                  on d.kind = 'adjustment_note' and t.company_id = d.company_id
                 and t.id = coalesce(d.invoice_id, d.consolidated_invoice_id)

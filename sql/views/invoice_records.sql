@@ -4,14 +4,15 @@ select d.id,
        d.optional_members,
        record_text(d.id, d.optional_members, to_json(r)) as record
   from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
  cross join lateral (
        select d.company_id,
               status in ('Submitting', 'Submitted', 'Valid') as is_submitted_to_portal,
               is_ready,
               code::text as invoice_code,
-              type,
+              d.type,
               document_buyer(
-                type,
+                d.type,
                 buyer,
                 (select as_buyer(c) from companies c where c.id = d.company_id)) as buyer,
               supplier,
@@ -49,4 +50,4 @@ call describe('invoice_records', '
   last_submission: Outcome of the latest submission: status, code, message and time, and the
     reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
-', 'documents');
+', 'documents', 'document_states');

@@ -537,7 +537,7 @@ async def test_individually_submitted_invoice_is_excluded(
     assert (await cancel_latest(api, accepted))[0] == 200
     assert await reasons(api) == {accepted: "submitted"}
     # The invoice whose submission the portal refused is a draft again.
-    await owner.execute("update documents set status = 'Draft'")
+    await owner.execute("update document_states set status = 'Draft'")
     assert await reasons(api) == {accepted: "submitted"}
 
 
@@ -875,7 +875,7 @@ async def test_creation_waits_for_a_running_submission(
 ) -> None:
     invoice_id = await sale(api)
     async with owner.transaction():
-        await owner.execute("update documents set status = 'Submitting'")
+        await owner.execute("update document_states set status = 'Submitting'")
         answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
         await wait_for_lock(owner)
     status, body = await answer

@@ -72,10 +72,10 @@ async def test_a_document_and_its_note_change_in_one_statement(
     note_id = await create_valid_note(api, invoice_id)
     ids = [invoice_id, note_id]
     before: Any = await owner.fetchval(
-        "select adjusted_by from documents where id = $1", invoice_id
+        "select adjusted_by from document_states where id = $1", invoice_id
     )
     await owner.execute(
-        "update documents set status = 'Submitted', adjusted_by = 0 where id = any ($1)", ids
+        "update document_states set status = 'Submitted', adjusted_by = 0 where id = any ($1)", ids
     )
     rows = await owner.fetch(
         "update submitted_documents set status = 'Submitted' where document_id = any ($1)"
@@ -90,7 +90,7 @@ async def test_a_document_and_its_note_change_in_one_statement(
     moved = await sql.submitted_documents_move(owner, company_id=company.id, changes=text)
     assert {row["kind"] for row in moved} == {"invoice", "adjustment_note"}
     stored = await owner.fetch(
-        "select status, adjusted_by from documents where id = any ($1) order by id", ids
+        "select status, adjusted_by from document_states where id = any ($1) order by id", ids
     )
     assert before < 0
     assert [tuple(row) for row in stored] == [("Valid", before), ("Valid", 0)]

@@ -438,7 +438,7 @@ async def with_a_valid_note(context: Context) -> int:
 async def with_a_note_that_only_the_portal_knows(context: Context) -> int:
     invoice_id = await with_a_valid_note(context)
     await context.execute(
-        "update documents set status = 'Cancelled'"
+        "update document_states set status = 'Cancelled'"
         " where kind = 'adjustment_note' and company_id = $1",
         context.company.id,
     )

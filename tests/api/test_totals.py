@@ -14,7 +14,7 @@ from tests.harness.environments import GENEROUS
 
 #: Table -> its list and type in the counts.
 LISTS = {
-    "documents": ("kind", "type"),
+    "document_states": ("kind", "type"),
     "einvoice_requests": ("'einvoice_request'", "''"),
     "submitted_documents": ("'submitted_document'", "''"),
 }

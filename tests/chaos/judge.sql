@@ -9,10 +9,11 @@ update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where 
 select case kind when 'adjustment_note' then 'note'
                  when 'consolidated_invoice' then 'consolidated'
                  else 'invoice' end as kind,
-       company_id, id, code::text as code, type, status, deleted_at is not null as is_deleted,
+       company_id, id, code::text as code, d.type, s.status, d.deleted_at is not null as is_deleted,
        case when kind <> 'consolidated_invoice'
             then line_items -> 0 ->> 'description' end as text
-  from documents
+  from documents d
+  join document_states s using (company_id, id, kind)
 union all
 select 'request', company_id, id, invoice_code, '', status, deleted_at is not null, null
   from einvoice_requests;
@@ -73,9 +74,10 @@ select company_id, list, status, type, sum(live)::bigint as maintained,
   from (select company_id, list, status, type, live, 0 as counted
           from record_counts
         union all
-        select company_id, kind, status, type, 0, 1
-          from documents
-         where deleted_at is null
+        select company_id, kind, s.status, d.type, 0, 1
+          from documents d
+          join document_states s using (company_id, id, kind)
+         where d.deleted_at is null
         union all
         select company_id, 'einvoice_request', status, '', 0, 1
           from einvoice_requests
@@ -94,9 +96,10 @@ having sum(live) <> 0 or sum(counted) <> 0;
 -- the sum of the Valid notes.
 with target as (
   select case d.kind when 'invoice' then 'invoice' else 'consolidated' end as kind, d.company_id,
-         d.id, d.payable_amount + d.prepaid_amount as amount, d.adjusted_by,
+         d.id, d.payable_amount + d.prepaid_amount as amount, s.adjusted_by,
          coalesce(i.final_adjusted_amount, k.final_adjusted_amount) as returned
     from documents d
+    join document_states s on s.company_id = d.company_id and s.id = d.id
     left join invoice_records i on i.company_id = d.company_id and i.id = d.id
     left join consolidated_invoice_records k on k.company_id = d.company_id and k.id = d.id
    where d.kind <> 'adjustment_note'
@@ -106,10 +109,11 @@ with target as (
          coalesce(
            sum(case when n.type = 'DEBIT_NOTE' then 1 else -1 end
                * (n.payable_amount + n.prepaid_amount))
-             filter (where n.status = 'Valid'),
+             filter (where s.status = 'Valid'),
            0) as sum_of_valid,
-         bool_or(n.status in ('Valid', 'Cancelled')) as has_adjusted
+         bool_or(s.status in ('Valid', 'Cancelled')) as has_adjusted
     from documents n
+    join document_states s on s.company_id = n.company_id and s.id = n.id
    where n.kind = 'adjustment_note'
    group by n.company_id, n.invoice_id, n.consolidated_invoice_id
 )

@@ -97,7 +97,9 @@ LOSSES = {
         *("acknowledged_lost", "unknown_to_us"),
         *("totals", "events"),
     },
-    "update documents set status = 'Draft', deleted_at = now()": {"acknowledged_lost", "events"},
+    "update document_states set status = 'Draft'; update documents set deleted_at = now()": {
+        *("acknowledged_lost", "events"),
+    },
     "update documents set line_items ="
     """ jsonb_set(line_items::jsonb, '{0,description}', '"Tea"')""": {
         "acknowledged_lost",
@@ -121,7 +123,7 @@ DERIVED = {
         "totals"
     },
     "update record_counts set type = 'SELF_BILLED_INVOICE' where list = 'invoice'": {"totals"},
-    "update documents set adjusted_by = 1": {"adjusted_amounts"},
+    "update document_states set adjusted_by = 1": {"adjusted_amounts"},
     "delete from events where type = 'invoice.created'": {"events"},
     "delete from events where type = 'invoice.submitting'": {"events", "audit"},
     "delete from events where type = 'invoice.submitted'": {"events", "acknowledged_events"},
@@ -161,7 +163,7 @@ async def _create_valid_note(api: Client, invoice_id: int, **changes: Any) -> No
     "statement",
     [
         "select",
-        "update documents set adjusted_by = 0",
+        "update document_states set adjusted_by = 0",
         "update documents set type = 'CREDIT_NOTE' where kind = 'adjustment_note'",
         "update documents set payable_amount = 60 where type = 'CREDIT_NOTE'",
         "update documents set payable_amount = 1",

@@ -57,7 +57,8 @@ async def test_a_note_of_a_deleted_invoice_is_shown(
     path = f"/api/invoices/{invoice_id}/adjustment-note"
     note_id = (await create_record(site, path, **note()))["id"]
     await owner.execute(
-        "update documents set status = 'Cancelled', deleted_at = now() where kind = 'invoice'"
+        "update document_states set status = 'Cancelled' where kind = 'invoice';"
+        "update documents set deleted_at = now() where kind = 'invoice'"
     )
     for path in ("/notes", f"/notes/{note_id}"):
         await member.get(path)

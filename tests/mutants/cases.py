@@ -604,8 +604,8 @@ ONCE = (
     Mutant(
         "document-of-another-kind-found",
         DOCUMENTS,
-        "and d.id = :id and d.kind = :kind\n   and d.deleted_at is null;",
-        "and d.id = :id and :kind <> ''\n   and d.deleted_at is null;",
+        "and d.id = :id and d.kind = :kind and d.deleted_at is null;",
+        "and d.id = :id and :kind <> '' and d.deleted_at is null;",
         "tests/api/test_kinds.py::test_an_id_of_another_kind_is_as_unknown_as_any",
     ),
     Mutant(
@@ -811,9 +811,16 @@ KEPT = (
     Mutant(
         "note-beside-a-cancellation",
         DOCUMENTS,
-        "and deleted_at is null\n   for share;",
-        "and deleted_at is null;",
+        "and d.deleted_at is null\n   for share;",
+        "and d.deleted_at is null;",
         "tests/submission/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",
+    ),
+    Mutant(
+        "amount-read-before-the-lock",
+        DOCUMENTS,
+        "and d.deleted_at is null\n   for share;",
+        "and d.deleted_at is null\n   for share of d;",
+        "tests/submission/test_cancel.py::test_note_is_limited_by_the_amount_after_the_lock",
     ),
     Mutant(
         "cancelled-an-hour-too-late",
@@ -857,9 +864,11 @@ APART = (
     Mutant(
         "statement-without-the-company",
         DOCUMENTS,
-        "where company_id = :company_id and id = :id and kind = :kind and deleted_at is null\n"
+        "where d.company_id = :company_id and s.company_id = :company_id\n"
+        "   and d.id = :id and d.kind = :kind and d.deleted_at is null\n"
         "   for share;",
-        "where :company_id::bigint > 0 and id = :id and kind = :kind and deleted_at is null\n"
+        "where d.company_id = :company_id\n"
+        "   and d.id = :id and d.kind = :kind and d.deleted_at is null\n"
         "   for share;",
         "tests/security/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",
     ),
@@ -1336,8 +1345,8 @@ EXACT = (
     Mutant(
         "documents-of-deleted-records-counted",
         "sql/migrations/0002_documents.sql",
-        "set deleted_at = new.deleted_at\n   where company_id = new.company_id and document_id",
-        "set deleted_at = old.deleted_at\n   where company_id = new.company_id and document_id",
+        "set deleted_at = new.deleted_at\n     where company_id = new.company_id and document_id",
+        "set deleted_at = old.deleted_at\n     where company_id = new.company_id and document_id",
         "tests/api/test_references.py::test_rejected_documents_are_listed_across_invoices",
     ),
     Mutant(
@@ -1555,7 +1564,7 @@ OUTCOMES = (
     Mutant(
         "debit-note-being-cancelled-is-credited",
         DOCUMENTS,
-        "then o.status = 'Valid'\n",
+        "then os.status = 'Valid'\n",
         "then false\n",
         f"{NOTES}::test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited",
     ),

@@ -119,7 +119,7 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
         await expect(api, 200, "GET", "/readyz")
         await sandbox.settings(processing_seconds=0)
         await until(
-            lambda: owner.fetchval("select status from documents where id = $1", invoice_id),
+            lambda: owner.fetchval("select status from document_states where id = $1", invoice_id),
             lambda status: status == "Valid",
         )
         assert await _waiting_for_locks(owner)

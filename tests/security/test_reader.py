@@ -86,7 +86,7 @@ async def test_reader_cannot_select_a_secret(
 @pytest.mark.parametrize(
     "statement",
     [
-        "update documents set status = 'Valid'",
+        "update document_states set status = 'Valid'",
         "delete from documents",
         "insert into events (company_id, type, data) values (1, 'x', '{}')",
         "truncate documents",

@@ -68,7 +68,7 @@ async def wait_for_statuses(
 
     async def counted() -> dict[str, int]:
         rows = await owner.fetch(
-            "select status, count(*) from documents where id = any ($1) group by 1", ids
+            "select status, count(*) from document_states where id = any ($1) group by 1", ids
         )
         return {row["status"]: row["count"] for row in rows}
 

@@ -13,6 +13,7 @@ from tests.api_reads import (
     get_documents,
     get_invoice,
     get_statuses,
+    wait_for_lock,
     wait_for_status,
     wait_until_status,
 )
@@ -73,7 +74,9 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
     invoice_id = await create_valid_invoice(api)
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         assert response.status == 201, await response.text()
-    await owner.execute("update documents set status = 'Valid' where kind = 'adjustment_note'")
+    await owner.execute(
+        "update document_states set status = 'Valid' where kind = 'adjustment_note'"
+    )
     expected = {
         "message": "Document is currently being referenced by another document",
         "code": "ActiveReferencingDocuments",
@@ -147,9 +150,7 @@ async def test_note_is_rejected_while_the_invoice_is_being_cancelled(
     assert (await answer)[0] == 200
 
 
-async def test_note_waits_for_a_lock_on_the_invoice(
-    api: Client, owner: asyncpg.Connection, database: str
-) -> None:
+async def test_note_waits_for_a_lock_on_the_invoice(api: Client, owner: asyncpg.Connection) -> None:
     invoice_id = await create_valid_invoice(api)
     async with owner.transaction():
         await owner.execute(
@@ -158,12 +159,23 @@ async def test_note_waits_for_a_lock_on_the_invoice(
         )
         await owner.execute("select from documents for update")
         answer = asyncio.create_task(request_note(api, invoice_id))
-        waiting = (
-            "select count(*) from pg_stat_activity "
-            "where wait_event_type = 'Lock' and datname = current_database()"
-        )
-        await until(lambda: owner.fetchval(waiting))
+        await wait_for_lock(owner)
     assert await answer == 403
+
+
+async def test_note_is_limited_by_the_amount_after_the_lock(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await create_valid_invoice(api)
+    async with owner.transaction():
+        await owner.execute("select from documents for update")
+        await owner.execute(
+            "update document_states s set adjusted_by = -payable_amount from documents d"
+            " where d.id = s.id"
+        )
+        answer = asyncio.create_task(request_note(api, invoice_id))
+        await wait_for_lock(owner)
+    assert await answer == 422
 
 
 async def request_note(api: Client, invoice_id: int) -> int:

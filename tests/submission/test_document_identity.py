@@ -539,7 +539,7 @@ async def test_many_unknown_outcomes_are_proven_by_listing_rows(
         await asyncio.gather(*[submit(idle, invoice_id) for invoice_id in ids[part : part + 5]])
     await owner.execute(UNKNOWN_OUTCOME)
     await start()
-    valid = "select count(*) from documents where status = 'Valid'"
+    valid = "select count(*) from document_states where status = 'Valid'"
     assert await until(lambda: owner.fetchval(valid), lambda found: found == count, seconds=40)
     assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
 
@@ -610,7 +610,7 @@ async def test_used_uuid_does_not_affect_other_documents_of_the_batch(
     ids = [await create_invoice(idle, isReady=True) for _ in range(3)]
     await sandbox.fault("submit", "other_uuid", uuid=uuid)
     await start()
-    statuses = "select status from documents where id = any ($1) order by status"
+    statuses = "select status from document_states where id = any ($1) order by status"
     done = ["Submitting", "Valid", "Valid"]
     await until(
         lambda: owner.fetch(statuses, ids), lambda rows: [row["status"] for row in rows] == done

@@ -11,7 +11,7 @@ create or replace function documents_filtered(
     named_by bigint,
     buyer json)
   stable language sql as $$
-  select d.id, d.issue_date, d.code, d.updated_at, d.payable_amount,
+  select d.id, d.issue_date, d.code, s.updated_at, d.payable_amount,
          case when of_kind = 'adjustment_note' then d.invoice_id else d.id end,
          case when of_kind = 'adjustment_note'
               then (select t.buyer
@@ -19,16 +19,18 @@ create or replace function documents_filtered(
                      where t.company_id = for_company and t.id = d.invoice_id)
               else d.buyer end
     from documents d
+    join document_states s on s.company_id = d.company_id and s.id = d.id
    where d.company_id = for_company and d.kind = of_kind and d.deleted_at is null
+     and s.company_id = for_company and s.kind = of_kind and s.deleted_at is null
      and (not filters ? 'status'
           or strpos(filters ->> 'status', ',') = 0
-             and d.status = filters ->> 'status'
+             and s.status = filters ->> 'status'
           or strpos(filters ->> 'status', ',') > 0
-             and d.status = any (string_to_array(filters ->> 'status', ',')))
+             and s.status = any (string_to_array(filters ->> 'status', ',')))
      and (not filters ? 'type' or d.type = filters ->> 'type')
      and (not filters ? 'issued_from' or d.issue_date >= (filters ->> 'issued_from')::timestamptz)
      and (not filters ? 'issued_to' or d.issue_date <= (filters ->> 'issued_to')::timestamptz)
-     and (not filters ? 'updated_from' or d.updated_at >= (filters ->> 'updated_from')::timestamptz)
+     and (not filters ? 'updated_from' or s.updated_at >= (filters ->> 'updated_from')::timestamptz)
      and (not filters ? 'amount_from' or d.payable_amount >= (filters ->> 'amount_from')::numeric)
      and (not filters ? 'amount_to' or d.payable_amount <= (filters ->> 'amount_to')::numeric)
      and (not filters ? 'reference' or d.reference = filters ->> 'reference')

@@ -4,17 +4,18 @@ create or replace function documents_numbered(company bigint, number text)
     payable_amount numeric, deleted_at timestamptz)
   stable parallel safe language sql
   begin atomic
-    select d.id, d.kind, d.type, d.status, d.issue_date,
+    select d.id, d.kind, d.type, s.status, d.issue_date,
            coalesce(t.currency_code, d.currency_code), d.payable_amount, d.deleted_at
       from documents d
+      join document_states s on s.company_id = d.company_id and s.id = d.id
       join companies c on c.id = d.company_id
       left join documents t
              on d.kind = 'adjustment_note' and t.company_id = d.company_id
             and t.id = coalesce(d.invoice_id, d.consolidated_invoice_id)
      where d.company_id = company
-       and (d.id in (select s.document_id
-                       from submitted_documents s
-                      where s.company_id = company and s.number = documents_numbered.number)
+       and (d.id in (select n.document_id
+                       from submitted_documents n
+                      where n.company_id = company and n.number = documents_numbered.number)
             or d.code = any (array(select t.digits::bigint
                                      from (select right(number, n) as digits
                                              from generate_series(1, 12) n) t
