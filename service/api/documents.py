@@ -361,7 +361,7 @@ async def _lock_draft(
     """
     kind, company = documents.kind, request[app_keys.COMPANY]
     document_id = read_path_id(request, kind.title)
-    row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
+    row = await lock_document(conn, kind, company, document_id)
     await check_if_match(request, conn, documents.get, company_id=company, id=document_id)
     if row["status"] in states.LOCKED:
         raise locked_error(kind, action)

@@ -81,7 +81,7 @@ async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     purpose, token = body.get("purpose", VIEW), make_token()
     async with company_transaction(request) as conn:
-        row = or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
+        row = await lock_document(conn, kind, company, document_id)
         _check_purpose(kind, row["type"], purpose)
         link = await sql.document_link_insert(
             conn,
@@ -120,7 +120,7 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
     async with company_transaction(request) as conn:
-        or_not_found(await lock_document(conn, kind, company, document_id), kind.title)
+        await lock_document(conn, kind, company, document_id)
         revoked = await sql.document_link_revoke(
             conn, company_id=company, id=link_id, document_id=document_id
         )

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from asyncpg import Record
+
 from service import json_codec
 from service.config import Config
 from service.db.connections import Connection
@@ -14,20 +16,21 @@ from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import read_stored_body
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
+from service.http.requests import or_not_found
 from service.offload import offload
 from service.submission.machine.failures import refuse_submission
 
 
 async def lock_document(
     conn: Connection, kind: DocumentKind, company_id: int, document_id: int
-) -> Any:
+) -> Record:
     """Lock a document, and before it the one that it adjusts.
 
-    Return what the rules need of it, or None if there is no such document of the kind.
+    Return what the rules need of it. Raises NotFound if there is no such document of the kind.
     """
     key = {"company_id": company_id, "id": document_id, "kind": kind.name}
     await sql.document_lock(conn, **key)
-    return await sql.document_load(conn, **key)
+    return or_not_found(await sql.document_load(conn, **key), kind.title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import DocumentKind
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, ValidationError, violation
-from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError
@@ -101,7 +100,7 @@ async def _begin(
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
+        row = await lock_document(conn, kind, company_id, document_id)
         key = {"company_id": company_id, "document_id": document_id}
         latest = await sql.submitted_document_latest(conn, **key)
         if latest and latest["status"] == "Submitting":

@@ -16,7 +16,6 @@ from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
 from service.errors import BadRequest, make_reason
-from service.http.requests import or_not_found
 from service.offload import offload
 from service.submission.context import SubmissionContext
 from service.submission.locked_documents import (
@@ -50,7 +49,7 @@ async def preflight_document(
     Raises NotFound.
     """
     async with context.database.company(company_id) as conn:
-        row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
+        row = await lock_document(conn, kind, company_id, document_id)
         record = LockedRecord(company_id, kind, row)
         document = await load_document(conn, context.config, record)
         document = document.as_of(at or document.issuer["now"])

@@ -25,7 +25,6 @@ from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest, describe_error, format_traceback, make_reason
-from service.http.requests import or_not_found
 from service.loops import wait_for_event
 from service.offload import offload
 from service.submission import store
@@ -162,7 +161,7 @@ async def _begin(
     intent = Intent("release", context.config.portal_lease)
     try:
         async with context.database.company(company_id) as conn:
-            row = or_not_found(await lock_document(conn, kind, company_id, document_id), kind.title)
+            row = await lock_document(conn, kind, company_id, document_id)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn, row)
