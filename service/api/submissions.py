@@ -11,6 +11,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
+from service.documents.rows import Row
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, make_reason
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
@@ -21,7 +22,6 @@ from service.http.requests import (
     read_body,
     read_path_id,
 )
-from service.json_types import JsonMapping
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
@@ -148,7 +148,7 @@ async def _check_and_store_key(
     kind: DocumentKind,
     resubmits: bool,
     conn: Connection,
-    row: JsonMapping,
+    row: Row,
 ) -> None:
     """Store the request's Idempotency-Key with the intent to submit a locked document.
 

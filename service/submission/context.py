@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -79,7 +79,7 @@ class SubmissionContext:
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when work may be due
     #: Set when long work should end at its next pause.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    tasks: set[asyncio.Task[object]] = field(default_factory=set)
     #: Operation of the portal -> monotonic time until which requests would be held.
     held: dict[str, float] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class SubmissionContext:
         own = await own_clients.load(self.database, self.config, company_id)
         return CompanyContext(**vars(self), portal=self.shared_portal.for_company(own))
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[object, None, T]) -> asyncio.Task[T]:
         """Run a coroutine independently of its request; a graceful shutdown waits for it."""
         task = asyncio.create_task(work)
         self.tasks.add(task)

@@ -1,9 +1,7 @@
 """Documents that are locked for a change, and with everything that their submission reads."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from asyncpg import Record
 
@@ -14,9 +12,11 @@ from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import read_stored_body
+from service.documents.rows import Row
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
 from service.http.requests import or_not_found
+from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.machine.failures import refuse_submission
 
@@ -39,7 +39,7 @@ class LockedRecord:
 
     company_id: int
     kind: DocumentKind
-    row: Mapping[str, Any]
+    row: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class SendableDocument:
 
     company_id: int
     kind: DocumentKind
-    row: Mapping[str, Any]
-    source: dict[str, Any]
-    issuer: dict[str, Any]
+    row: Row
+    source: JsonObject
+    issuer: JsonObject
     config: Config
 
     @property
@@ -90,7 +90,7 @@ class SendableDocument:
         """Return the document as it would be judged at another time."""
         return replace(self, row={**self.row, "now": now}, issuer={**self.issuer, "now": now})
 
-    def build(self, issued_at: datetime) -> dict[str, Any]:
+    def build(self, issued_at: datetime) -> JsonObject:
         """Return the UBL document, without a signature. Raises AmountError."""
         return document.build(
             self.source, self.issuer, number=self.number, issued_at=issued_at, version=self.version
@@ -132,7 +132,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
             raise _not_ready("ERR236", each["path"], each["message"])
 
 
-def _check_consolidated(row: Mapping[str, Any], config: Config) -> None:
+def _check_consolidated(row: Row, config: Config) -> None:
     """Reject a consolidated invoice that was cancelled or is outside its submission period.
 
     A cancellation releases the invoices of a consolidated invoice.

@@ -8,10 +8,9 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -25,11 +24,14 @@ from service.config import Config, ConfigError
 from service.db.connections import Connection
 from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
+from service.documents.rows import Row
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
+from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.machine.failures import refuse_submission
+from service.submission.machine.types import Error
 
 SIGNED_VERSIONS = {"1.1"}
 CHARACTERS_OF_A_LINE = 800  # minimum of a line item in a document's JSON
@@ -74,7 +76,7 @@ class Signers:
         self._warned: dict[bytes, date] = {}  # DER certificate -> day of the latest warning
 
     async def content(
-        self, conn: Connection, company_id: int, issuer: Mapping[str, Any], built: dict[str, Any]
+        self, conn: Connection, company_id: int, issuer: Row, built: JsonObject
     ) -> bytes:
         """Return the bytes to send of a built document, signed if its version requires it.
 
@@ -96,8 +98,8 @@ class Signers:
         return await asyncio.to_thread(signature.sign, built, signer, issuer["now"])
 
     async def outlook(
-        self, conn: Connection, company_id: int, issuer: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+        self, conn: Connection, company_id: int, issuer: Row
+    ) -> tuple[list[Error], list[str]]:
         """Return the errors and warnings for a document that would be signed now."""
         if not self._signs:
             return [], []
@@ -109,7 +111,7 @@ class Signers:
         return [], certificate.find_warnings(found, issuer["now"], issuer if row else None)
 
     async def find_problems(
-        self, conn: Connection, company_id: int, issuer: Mapping[str, Any], names_issuer: bool
+        self, conn: Connection, company_id: int, issuer: Row, names_issuer: bool
     ) -> list[str] | None:
         """Return why a document could not be signed now, or be rejected for its signature.
 
@@ -134,27 +136,25 @@ class Signers:
             return None
         return self._judge(self._configured, now, None)
 
-    def _judge(
-        self, signer: certificate.Signer, now: datetime, company: Mapping[str, Any] | None
-    ) -> list[str]:
+    def _judge(self, signer: certificate.Signer, now: datetime, company: Row | None) -> list[str]:
         """Return why the portal would reject the signatures of a signer."""
         problems = [] if signer.can_sign() else [CANNOT_SIGN]
         if self._needs_authority and certificate.is_self_signed(signer.certificate):
             problems.append(SELF_SIGNED)
         return problems + certificate.find_warnings(signer.certificate, now, company)
 
-    def _certificate(self, row: Mapping[str, Any] | None) -> certificate.Certificate | None:
+    def _certificate(self, row: Row | None) -> certificate.Certificate | None:
         """Return the certificate of a stored row, else the configured one, else None."""
         if row:
             return of_row(row)
         return self._configured.certificate if self._configured else None
 
-    def _find_error(self, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any] | None:
+    def _find_error(self, row: Row | None, now: datetime) -> Error | None:
         """Return why nothing can be signed now, or None."""
         found = self._certificate(row)
         return certificate.check_validity(found, now) if found else NO_CERTIFICATE
 
-    async def opened(self, company_id: int, row: Mapping[str, Any]) -> certificate.Signer:
+    async def opened(self, company_id: int, row: Row) -> certificate.Signer:
         """Return the company's signer, cached or decrypted. Raises BadRequest."""
         place, now = (company_id, row["id"]), time.monotonic()
         cached = self._open.get(place)
@@ -166,7 +166,7 @@ class Signers:
         self._evict(now)
         return signer
 
-    def _decrypt(self, company_id: int, row: Mapping[str, Any]) -> certificate.Signer:
+    def _decrypt(self, company_id: int, row: Row) -> certificate.Signer:
         try:
             der = self.vault.open(row["sealed_key"], company_id, SIGNING_KEY)
         except DecryptionError as error:
@@ -194,7 +194,7 @@ class Signers:
                 log.warning("signing: company=%d %s", company_id, warning)
 
 
-def _refuse(error: dict[str, Any]) -> NoReturn:
+def _refuse(error: Error) -> NoReturn:
     """Raise the BadRequest of a submission that cannot be signed."""
     raise refuse_submission("check_failed", [error])
 
@@ -250,7 +250,7 @@ async def store(
     )
 
 
-async def stored(conn: Connection, company_id: int) -> dict[str, Any] | None:
+async def stored(conn: Connection, company_id: int) -> JsonObject | None:
     """Return the record of a company's own certificate, or None if it has none."""
     row = await sql.signing_certificate_get(conn, company_id=company_id)
     if row is None:
@@ -259,6 +259,6 @@ async def stored(conn: Connection, company_id: int) -> dict[str, Any] | None:
     return certificate.make_record(of_row(row), issuer["now"], issuer)
 
 
-def of_row(row: Mapping[str, Any]) -> certificate.Certificate:
+def of_row(row: Row) -> certificate.Certificate:
     """Return the certificate of a stored row."""
     return certificate.load_certificate(row["certificate"], row["issuer_form"])

@@ -5,11 +5,11 @@ import functools
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import asyncpg
 from asyncpg import Record
@@ -21,6 +21,7 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
 from service.documents.ubl.pointers import locate_errors
 from service.errors import describe_error
+from service.json_types import JsonMapping, JsonObject
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission.context import Claim, SubmissionContext
 from service.submission.foreign_uuids import mask_foreign_uuids
@@ -113,16 +114,16 @@ async def read_documents(
     }
 
 
-def _group_by_submission(rows: Iterable[Record]) -> dict[int, list[dict[str, Any]]]:
+def _group_by_submission(rows: Iterable[Record]) -> dict[int, list[JsonObject]]:
     """Return {submission id: its rows}, without the column submission_id."""
-    groups: dict[int, list[dict[str, Any]]] = {}
+    groups: dict[int, list[JsonObject]] = {}
     for row in map(dict, rows):
         groups.setdefault(row.pop("submission_id"), []).append(row)
     return groups
 
 
 def _make_submission(
-    row: Record, docs: tuple[SubmittedDocument, ...], sightings: Iterable[Mapping[str, Any]]
+    row: Record, docs: tuple[SubmittedDocument, ...], sightings: Iterable[JsonMapping]
 ) -> Submission:
     return Submission(
         docs=docs,
@@ -135,7 +136,7 @@ def _make_submission(
     )
 
 
-def _read_last_error(last_error: str | None) -> dict[str, Any]:
+def _read_last_error(last_error: str | None) -> JsonObject:
     """Return the values of a Submission that are stored in its last error.
 
     These are an unconfirmed refusal, or the times since when the portal does not know it.
@@ -311,7 +312,7 @@ def _count_move(submission: Submission, command: Write) -> None:
         SUBMISSION_MOVES.labels(command.state).inc()
 
 
-def _move_values(claim: Claim, submission: Submission, command: Write) -> dict[str, Any]:
+def _move_values(claim: Claim, submission: Submission, command: Write) -> JsonObject:
     """Return a Write as an element of the JSON array of submission_move."""
     then = state_machine.apply_command(submission, command)
     return {
@@ -469,7 +470,7 @@ async def _locate_errors(
     ]
 
 
-def _change_values(change: Change) -> dict[str, Any]:
+def _change_values(change: Change) -> JsonObject:
     """Return a Change as an element of the JSON array of submitted_documents_move."""
     values = {
         name: value.isoformat() if isinstance(value, datetime) else value

@@ -4,8 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
@@ -45,7 +44,7 @@ MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
-FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[Any]]] = {
+FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[object]]] = {
     "Queued": send.send,
     "Sending": mark_uncertain,
     "Accepted": poll.poll,
@@ -162,13 +161,13 @@ class Worker(Loop):
             work = cancel.resume(self._context, cancellation)
             self._start("cancellations", str(cancellation), work)
 
-    def _start(self, queue: str, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+    def _start(self, queue: str, name: str, work: Awaitable[object]) -> asyncio.Task[None]:
         task = self._context.spawn(self._guard(name, work))
         self._busy[queue].add(task)
         task.add_done_callback(self._busy[queue].discard)
         return task
 
-    async def _guard(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+    async def _guard(self, name: str, work: Awaitable[object]) -> None:
         """Log the error of a piece of work, and look for more work after it."""
         try:
             await work

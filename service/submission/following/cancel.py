@@ -7,16 +7,16 @@ state of the document with backoff until the settling time is over.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from service import failpoints
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import DocumentKind
+from service.documents.rows import Row
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, ValidationError, violation
 from service.loops import wait_for_event
 from service.portal.documents import Document
@@ -122,7 +122,7 @@ async def _begin(
         return cancellation, CancellationState(row["now"], row["sent_by"])
 
 
-def _check_remaining_amount(note: Mapping[str, Any]) -> None:
+def _check_remaining_amount(note: Row) -> None:
     """Raise ValidationError if credit or refund notes have used the amount of a debit note."""
     if note["type"] == "DEBIT_NOTE" and note["total_amount"] > note["adjustable"]:
         raise ValidationError([violation("", "amount", states.DEBIT_NOTE_USED)])
@@ -139,7 +139,7 @@ async def _check_tin_verified(
         raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 
-def _is_being_sent(latest: Mapping[str, Any], lease: timedelta) -> bool:
+def _is_being_sent(latest: Row, lease: timedelta) -> bool:
     """Return whether a process may still send a request to cancel a document.
 
     A time that is further ahead than a lease was recorded before the database's clock was set back.
@@ -196,7 +196,7 @@ class _Requests:
 
     context: CompanyContext
     cancellation: Cancellation
-    doc: Mapping[str, Any]
+    doc: Row
 
     async def cancel(self) -> None:
         """Send the request, unless the claim has expired."""

@@ -18,12 +18,13 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.documents.rows import Row
 from service.errors import make_reason
+from service.json_types import JsonObject
 from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
@@ -40,7 +41,7 @@ from service.submission.following.later_states import follow_listing
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.following.unknown_outcomes import UnknownOutcomes, describe_failure
 from service.submission.machine import comparison_rules
-from service.submission.machine.comparison_rules import FURTHEST, PortalFinding, Row, Verdict
+from service.submission.machine.comparison_rules import FURTHEST, PortalFinding, Verdict
 from service.submission.machine.types import CLOCK_TOLERANCE, ListingEnded
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ async def compare(
     company_id: int,
     days: int | None = None,
     held: ComparisonClaim | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Compare a company completely, store the findings and take over later states.
 
     Return {company_id, days, listed, adopted, stopped, found, resolved, held, findings}: the time
@@ -353,7 +354,9 @@ async def _store_findings(
     return new, len(cleared)
 
 
-async def _adopt(conn: Connection, span: _Span, submission_id: int, listed: Document) -> Any:
+async def _adopt(
+    conn: Connection, span: _Span, submission_id: int, listed: Document
+) -> bool | None:
     """Make a Queued submission Uncertain: the next comparison adopts its document."""
     return await sql.comparison_move(
         conn,
@@ -365,7 +368,9 @@ async def _adopt(conn: Connection, span: _Span, submission_id: int, listed: Docu
     )
 
 
-async def _stop(conn: Connection, company_id: int, submission_id: int, listed: Document) -> Any:
+async def _stop(
+    conn: Connection, company_id: int, submission_id: int, listed: Document
+) -> bool | None:
     error = {**STOPPED, "message": STOPPED["message"].format(listed.uuid)}
     return await sql.comparison_move(
         conn,

@@ -4,14 +4,13 @@ Pure functions over the sent bytes and the portal's responses.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from service import json_codec
 from service.documents.money import round_cents
 from service.documents.ubl import document, reader
+from service.json_types import Json, JsonMapping
 from service.portal.documents import Document
 
 
@@ -127,7 +126,7 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
     return differing or ["its bytes differ"]
 
 
-def _party(party: Mapping[str, Any]) -> ComparedParty:
+def _party(party: JsonMapping) -> ComparedParty:
     return ComparedParty(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
 
 
@@ -153,7 +152,7 @@ def _shows_receiver(sent: SentDocument, there: Document) -> bool:
     return any((there.buyer_tin, there.buyer_name, there.receiver_name))
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: Json, right: Json) -> bool:
     """Compare JSON values: 1 equals 1.00, but not true."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)

@@ -1,20 +1,18 @@
 """Later states of documents: those that a read of the portal shows, and how they are stored."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from service.config import Config
 from service.db.statements import sql
 from service.documents import states
+from service.documents.rows import Row
 from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
 from service.submission.machine.types import Change, Error
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
-
-Row = Mapping[str, Any]  # of comparison_attempts
 
 
 def describe_change(

@@ -11,11 +11,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from asyncpg import Record
 
-from service.db.statements import Statement, sql
+from service.db.statements import Result, Statement, sql
 from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Throttled
@@ -158,7 +157,7 @@ class UnknownOutcomes:
         is_complete = reaches_back and _receipt_uids(submission) <= self.receipts.keys()
         return replace(ending, complete=is_complete)
 
-    async def _fetch(self, statement: Statement, **values: Any) -> Any:
+    async def _fetch(self, statement: Statement, **values: object) -> Result:
         """Run a read-only statement for the company and the TIN."""
         company_id = self.claim.company_id
         async with self.context.database.reading(company_id) as conn:

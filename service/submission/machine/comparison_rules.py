@@ -8,13 +8,11 @@ effect.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from service.documents import states
+from service.documents.rows import Row
 from service.portal.documents import Document, OddRow
 from service.submission.machine.state_machine import CANCEL_GRACE
-
-Row = Mapping[str, Any]  # of comparison_attempts
 
 #: Also the range of a comparison that ends a hold. With CLOCK_TOLERANCE it is one listing of the
 #: portal, which lists 31 days at most. Portal: 5.5
@@ -70,7 +68,7 @@ class Verdict:
     sightings: list[tuple[int, Document]] = field(default_factory=list)
 
 
-def first_moment(basis: Mapping[str, Any], days: int | None) -> datetime:
+def first_moment(basis: Row, days: int | None) -> datetime:
     """Return from when a company is compared, at least over `days`. `basis` is of comparison_basis.
 
     A comparison shows everything that may have changed since the latest complete one. It begins

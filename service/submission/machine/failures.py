@@ -1,12 +1,13 @@
 """The specified errors of failed submissions and cancellations, with a code for programs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from service.documents import states
 from service.errors import BadRequest, make_reason, retry_after
+from service.json_types import JsonObject
+from service.submission.machine.types import Error
 
 #: Errors that a record shows of a submission of which nothing reached the portal.
 MOST_ERRORS = 20
@@ -44,7 +45,7 @@ _UNCLEAR = {"", "OutcomeUnknown"}
 
 
 def refuse_submission(
-    code: str, errors: Sequence[Mapping[str, Any]], wait: timedelta | None = None
+    code: str, errors: Sequence[Error], wait: timedelta | None = None
 ) -> BadRequest:
     """Return the specified error of a failed submission. `errors` are the reasons. Spec: Errors
 
@@ -70,7 +71,7 @@ def refuse_cancellation(code: str, wait: timedelta | None = None) -> BadRequest:
     return error
 
 
-def name_failure(state: str, errors: Sequence[Mapping[str, Any]]) -> str:
+def name_failure(state: str, errors: Sequence[Error]) -> str:
     """Return the code of a submission that has failed, or that has no outcome yet, by its state."""
     if state in REFUSED_BY_PORTAL:
         return "document_rejected"
@@ -80,12 +81,12 @@ def name_failure(state: str, errors: Sequence[Mapping[str, Any]]) -> str:
     return "manual_review" if state == "NeedsPerson" else "outcome_unknown"
 
 
-def list_reasons(refusal: BadRequest) -> list[dict[str, Any]]:
+def list_reasons(refusal: BadRequest) -> list[Error]:
     """Return the reasons of a refused submission. Its specified body may have none. Spec: Errors"""
     return refusal.more.get("errors") or [NO_TARGET]
 
 
-def describe_not_sent(code: str, errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def describe_not_sent(code: str, errors: Sequence[Error]) -> JsonObject:
     """Return what the record and the event show of a submission that did not reach the portal.
 
     The patches of errors belong to preflight, which shows all errors.

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from service.documents.states import SubmissionState
+from service.json_types import JsonObject
 from service.portal.responses import SubmissionReceipt
 
 NO_DELAY = timedelta(0)
@@ -17,7 +18,7 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 PROVING_SOURCES = {"submit", "search"}
 
 #: An error as stored and shown: code, path, message, and members that some codes add.
-Error = dict[str, Any]
+Error = JsonObject
 
 
 class Times(Protocol):

@@ -5,20 +5,22 @@ comparison of clocks, the TIN check, the company's readiness and the signer.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from service import json_codec
 from service.config import SETTINGS
 from service.db.statements import sql
 from service.documents import codes
+from service.documents.rows import Row
 from service.documents.states import TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import ApiError, UnknownTin
 from service.http.code_lists import make_tables
+from service.json_types import JsonMapping
 from service.portal import addresses
 from service.portal.client import Portal
 from service.portal.clock import ClockReading
@@ -78,8 +80,8 @@ class _Company:
     """A company: its record of the API, its row as an issuer, and its own client, if any."""
 
     id: int
-    record: Mapping[str, Any]
-    issuer: Mapping[str, Any]
+    record: JsonMapping
+    issuer: Row
     own: OwnClient | None
 
     @property

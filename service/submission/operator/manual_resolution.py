@@ -3,16 +3,16 @@
 The decision is stored with the statements of every other outcome, and with the operator's note.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 
 from service.db.statements import sql
 from service.documents import states
 from service.errors import make_reason
+from service.json_types import JsonObject
 from service.portal.documents import Document
 from service.portal.errors import Refused
 from service.submission import store
@@ -46,7 +46,7 @@ class _Case:
     """A submission in manual review, with its documents that have no final status."""
 
     company_id: int
-    row: Mapping[str, Any]
+    row: asyncpg.Record
     docs: tuple[SubmittedDocument, ...]
 
     @property
@@ -80,7 +80,7 @@ class _Decision:
 
 async def resolve_as_received(
     context: SubmissionContext, company_id: int, submission_id: int, uuids: list[str], note: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Adopt the portal's documents with these uuids. Each must be the document that was sent.
 
     Raises CannotResolve and PortalError.
@@ -118,7 +118,7 @@ async def resolve_as_received(
 
 async def resolve_as_not_received(
     context: SubmissionContext, company_id: int, submission_id: int, note: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Release documents that the portal never received, so that they may be sent again.
 
     Raises CannotResolve and PortalError.
@@ -261,7 +261,7 @@ async def _may_be_sent(
     return document_comparison.is_same(content, copy)
 
 
-async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -> dict[str, Any]:
+async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -> JsonObject:
     """Store a decision and its effects in one transaction. Raises CannotResolve."""
     company_id, submission_id = case.company_id, case.id
     key = {"company_id": company_id, "submission_id": submission_id}

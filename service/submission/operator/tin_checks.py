@@ -4,15 +4,14 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
 
 from aiohttp import web
 
 from service.db.statements import sql
 from service.documents import states
+from service.documents.rows import Row
 from service.documents.ubl import parties
 from service.errors import (
     ApiError,
@@ -23,6 +22,7 @@ from service.errors import (
     retry_after,
 )
 from service.http.limits import RateLimiter
+from service.json_types import Json, JsonObject
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.machine.failures import PERSON_SECONDS
@@ -70,7 +70,7 @@ class TinQuestion:
     id_value: str
 
 
-def make_own_question(company_id: int, record: Mapping[str, Any]) -> TinQuestion:
+def make_own_question(company_id: int, record: Row) -> TinQuestion:
     """Return the question if a company's own TIN belongs to its registration number.
 
     It tests the connection to the portal for the company. `record` has the company's columns.
@@ -113,7 +113,7 @@ class TinChecks:
         request = self._start(question, known["own_tin"])
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
         if not done:
-            raise self._unavailable(AWAY, code="portal_unavailable")
+            raise self._unavailable(AWAY, "portal_unavailable")
         if error := request.result():
             raise error
 
@@ -159,8 +159,8 @@ class TinChecks:
             return self._login_refused(error)
         if isinstance(error, Refused) and error.status == 403:
             message = NOT_PERMITTED.format(words=describe_refusal(error))
-            return self._unavailable(message, PERSON_WAIT, code=REFUSED_CODE)
-        return self._unavailable(AWAY, code="portal_unavailable")
+            return self._unavailable(message, REFUSED_CODE, PERSON_WAIT)
+        return self._unavailable(AWAY, "portal_unavailable")
 
     def _login_refused(self, error: LoginRefused) -> Unavailable:
         """Return a 503 that says whose credentials the portal refuses, and who can change them."""
@@ -169,12 +169,12 @@ class TinChecks:
             text += NOT_APPOINTED
         message = text.format(words=describe_refusal(error))
         wait = max(PERSON_WAIT, retry_delay(error) or PERSON_WAIT)
-        return self._unavailable(message, wait, code=REFUSED_CODE)
+        return self._unavailable(message, REFUSED_CODE, wait)
 
-    def _unavailable(self, message: str, wait: timedelta | None = None, **more: Any) -> Unavailable:
+    def _unavailable(self, message: str, code: str, wait: timedelta | None = None) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
-        return Unavailable(message, retry_after(math.ceil(wait.total_seconds())), **more)
+        return Unavailable(message, retry_after(math.ceil(wait.total_seconds())), code=code)
 
 
 #: The checks of the application's process.
@@ -189,12 +189,12 @@ def _unverified() -> BadRequest:
     return error
 
 
-def problem(body: Any, trace: str | None) -> dict[str, Any]:
+def problem(body: Json, trace: str | None) -> JsonObject:
     """Return the four members of the portal's 404, at either depth, with valid defaults."""
     members = body if isinstance(body, dict) else {}
-    if isinstance(members.get("error"), dict):
-        members = members["error"]
-    defaults: dict[str, Any] = {
+    if isinstance(inner := members.get("error"), dict):
+        members = inner
+    defaults: JsonObject = {
         **NOT_FOUND,
         "traceId": trace or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00",
     }

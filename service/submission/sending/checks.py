@@ -1,7 +1,6 @@
 """The dated checks, applied to a locked record with the facts that only PostgreSQL has."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -12,6 +11,7 @@ from service.documents.ubl.document import NOTE_TYPES
 from service.errors import make_reason
 from service.offload import offload
 from service.submission.locked_documents import SendableDocument
+from service.submission.machine.types import Error
 
 MOST_DOCUMENT_BYTES = 300_000  # Portal: 1.5
 DUPLICATE_WINDOW = timedelta(hours=2)  # Portal: 14.8
@@ -59,7 +59,7 @@ async def _find_original_tin(conn: Connection, document: SendableDocument) -> st
     )
 
 
-def size_refusals(content: bytes) -> list[dict[str, Any]]:
+def size_refusals(content: bytes) -> list[Error]:
     """Return the error of a document that exceeds the portal's size limit, as a list."""
     if len(content) <= MOST_DOCUMENT_BYTES:
         return []

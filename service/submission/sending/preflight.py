@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from service import schema
 from service.config import Config
@@ -16,6 +15,7 @@ from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
 from service.errors import BadRequest, make_reason
+from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.context import SubmissionContext
 from service.submission.locked_documents import (
@@ -26,6 +26,7 @@ from service.submission.locked_documents import (
     lock_document,
 )
 from service.submission.machine.failures import list_reasons
+from service.submission.machine.types import Error
 from service.submission.sending import checks
 
 #: Status of a record that is not sent again -> error code and message.
@@ -70,8 +71,8 @@ def _report(
     document: SendableDocument,
     issued_at: datetime,
     found: list[CheckFinding],
-    errors: list[dict[str, Any]],
-    warnings: list[dict[str, Any]],
+    errors: list[Error],
+    warnings: list[Error],
 ) -> str:
     built = _build(document, issued_at, found)
     if built:
@@ -81,20 +82,18 @@ def _report(
     return ubl.encode(report).decode()
 
 
-def _find_stored_only(document: SendableDocument) -> list[dict[str, Any]]:
+def _find_stored_only(document: SendableDocument) -> list[Error]:
     if document.kind is CONSOLIDATED:  # it has no open objects
         return []
     found = schema.find_stored_only(f"{document.kind.name}_update", document.source)
     return [{"code": "UnknownMember", **each} for each in found]
 
 
-def _certificate_warning(message: str) -> dict[str, Any]:
+def _certificate_warning(message: str) -> Error:
     return make_reason("Certificate", message, certificate.PATH)
 
 
-async def _find_obstacles(
-    conn: Connection, config: Config, record: LockedRecord
-) -> list[dict[str, Any]]:
+async def _find_obstacles(conn: Connection, config: Config, record: LockedRecord) -> list[Error]:
     """Return the errors that prevent sending the record independently of its content."""
     status = record.row["status"]
     if status in ALREADY_SENT:
@@ -109,7 +108,7 @@ async def _find_obstacles(
 
 def _build(
     document: SendableDocument, issued_at: datetime, found: list[CheckFinding]
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     if not preflight.can_be_built(found):
         return None
     try:
@@ -118,9 +117,9 @@ def _build(
         return None
 
 
-def _distinct(errors: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _distinct(errors: Iterable[Error]) -> list[Error]:
     """Keep the first of errors with the same code and path, as of a dependency and a check."""
-    kept: dict[tuple[Any, Any], dict[str, Any]] = {}
+    kept: dict[tuple[str, str], Error] = {}
     for error in errors:
         kept.setdefault((error["code"], error["path"]), error)
     return list(kept.values())

@@ -2,14 +2,15 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from service import failpoints
 from service.db.statements import sql
+from service.documents.rows import Row
 from service.documents.ubl import document
 from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
@@ -116,7 +117,7 @@ class StoredRequest:
     document_hashes: list[str]  # SHA-256 of each document in hexadecimal
 
 
-def build_request(tin: str, contents: Sequence[Mapping[str, Any]]) -> StoredRequest:
+def build_request(tin: str, contents: Sequence[Row]) -> StoredRequest:
     """Return the request of a submission with these rows of `submission_contents`."""
     entries = [document.build_entry(row["number"], row["content"]) for row in contents]
     body = document.build_envelope(entries)

@@ -9,10 +9,12 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from asyncpg import Record
 
 from service import failpoints, json_codec
 from service.db.connections import Connection
@@ -21,10 +23,12 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
 from service.documents.checks import preflight
 from service.documents.kind import INVOICE, DocumentKind
+from service.documents.rows import Row
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest, describe_error, format_traceback, make_reason
+from service.json_types import JsonMapping, JsonObject
 from service.loops import wait_for_event
 from service.offload import offload
 from service.submission import store
@@ -43,6 +47,7 @@ from service.submission.machine.failures import (
     refuse_submission,
 )
 from service.submission.machine.state_machine import OUTCOME_UNKNOWN
+from service.submission.machine.types import Error
 from service.submission.sending import checks, eligibility
 from service.submission.sending.send import send
 
@@ -72,7 +77,7 @@ HELD_OUTCOME = (
 
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
-Guard = Callable[[Connection, Mapping[str, Any]], Awaitable[None]]
+Guard = Callable[[Connection, Row], Awaitable[None]]
 
 
 class SubmissionRequest(NamedTuple):
@@ -95,7 +100,7 @@ class Started:
     at_once: bool = False  # this process sends it now; else a worker does
     is_held: bool = False  # a worker sends it when the hold on sending ends
     code: str = ""  # of the failure
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ async def _begin(
     return "Submitting", prepared
 
 
-def read_submission_request(body: Mapping[str, Any]) -> SubmissionRequest:
+def read_submission_request(body: JsonMapping) -> SubmissionRequest:
     """Return the submission that the body of an invoice asks for."""
     return SubmissionRequest(body.get("submitImmediately", False), body.get("isReady", False))
 
@@ -217,7 +222,7 @@ async def start_if_requested(
 
 async def describe_outcome(
     context: SubmissionContext, company_id: int, invoice_id: int, started: Started | None
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, JsonObject]:
     """Return a sentence and data about a committed submission; both are empty without one.
 
     A submission that was requested at once is sent now.
@@ -283,7 +288,7 @@ async def _load(
     return document
 
 
-def _check_tin_verified(issuer: Mapping[str, Any]) -> None:
+def _check_tin_verified(issuer: JsonObject) -> None:
     """Raise BadRequest while the TIN of the issuing company is not verified."""
     if issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
@@ -331,7 +336,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     return Former(former["id"], Content(former["issued_at"], former["content"], was_sent=True))
 
 
-def _encode_unsigned(built: dict[str, Any]) -> bytes:
+def _encode_unsigned(built: JsonObject) -> bytes:
     return ubl.encode(signature.remove_signature(built))
 
 
@@ -368,7 +373,7 @@ async def _store(
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 
-async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Any:
+async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Record:
     """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(_send_or_release(context, claim))},
@@ -389,7 +394,7 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
         await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
-async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Any:
+async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Record:
     """Wait for a submission of another request, and return its row. It is not waited for in a hold.
 
     The document is followed from submission to submission, because it may be merged into another or
@@ -410,12 +415,12 @@ async def _join(context: SubmissionContext, company_id: int, document_id: int) -
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
-async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Any:
+async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Record:
     async with context.database.reading(company_id) as conn:
         return await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
 
 
-def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _errors(outcome: Record) -> list[Error]:
     """Return the errors of a submission that has failed or has no outcome yet."""
     if outcome["is_held"]:
         return [WAITS_FOR_HOLD]
@@ -425,7 +430,7 @@ def _errors(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**OUTCOME_UNKNOWN, "message": OUTCOME_UNKNOWN["message"] + LOCKED_UNTIL_KNOWN}]
 
 
-def _last_error(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _last_error(outcome: Record) -> list[Error]:
     """Return the last transient error of a submission that is retried."""
     if not outcome["last_error"]:
         return []
