@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
+from service.documents.states import SubmissionState
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 #: Kinds of work that must not wait for each other.
 #: Name -> (maximum number at a time in one process, states of the submissions)
-QUEUES: dict[str, tuple[int, tuple[str, ...]]] = {
+QUEUES: dict[str, tuple[int, tuple[SubmissionState, ...]]] = {
     "sends": (4, ("Queued",)),
     "lookups": (4, ("Sending", "Uncertain")),
     "polls": (8, ("Accepted",)),
@@ -44,13 +45,17 @@ MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
-FLOWS: dict[str, Callable[[SubmissionContext, Claim], Awaitable[object]]] = {
+FLOWS: dict[SubmissionState, Callable[[SubmissionContext, Claim], Awaitable[object]]] = {
     "Queued": send.send,
     "Sending": mark_uncertain,
     "Accepted": poll.poll,
 }
 #: State -> the portal operation that its flow needs.
-NEEDS = {"Queued": "submit", "Uncertain": "search", "Accepted": "submission"}
+NEEDS: dict[SubmissionState, str] = {
+    "Queued": "submit",
+    "Uncertain": "search",
+    "Accepted": "submission",
+}
 
 
 class Worker(Loop):
@@ -103,7 +108,7 @@ class Worker(Loop):
         for queue, reason in COMPARISONS.items():
             await self._claim_comparisons(queue, reason)
 
-    def _capacity(self, queue: str) -> tuple[int, list[str]]:
+    def _capacity(self, queue: str) -> tuple[int, list[SubmissionState]]:
         """Return the free places of a queue and the states whose portal operation is not held."""
         most, states = QUEUES[queue]
         left = most - len(self._busy[queue])
@@ -112,7 +117,9 @@ class Worker(Loop):
             left = min(left, 1)
         return left, [state for state in states if not self._context.is_held(NEEDS.get(state))]
 
-    async def _claim_submissions(self, queue: str, most: int, states: list[str]) -> None:
+    async def _claim_submissions(
+        self, queue: str, most: int, states: list[SubmissionState]
+    ) -> None:
         lease = self._context.config.portal_lease
         async with self._context.database.across() as conn:
             suspects = MOST_SUSPECTS - len(self._suspects)
@@ -177,7 +184,7 @@ class Worker(Loop):
         finally:
             self._context.due.set()
 
-    async def _handle(self, state: str, claim: Claim) -> None:
+    async def _handle(self, state: SubmissionState, claim: Claim) -> None:
         """Handle a claimed submission. A claim that the database interrupted is not counted."""
         try:
             await FLOWS[state](self._context, claim)

@@ -93,7 +93,7 @@ select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
 -- Return the submission with the latest version of a document, and the state of both. `is_held`: it
 -- is sent when the hold on sending ends. `portal_wait` is the time that the portal asked to wait,
 -- less what has passed; null if it asked for none.
-select s.id, d.id as submitted_document_id, s.state, s.on_absence, d.status,
+select s.id, d.id as submitted_document_id, s.state, d.status,
        d.errors::text as errors,
        s.last_error::text as last_error,
        s.state = 'Queued'

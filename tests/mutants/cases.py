@@ -2598,14 +2598,14 @@ UNSENT = (
     Mutant(
         "hold-since-the-commit-not-named",
         "service/submission/sending/submit.py",
-        '    if outcome["is_held"]:  # since',
+        "    if outcome.is_held:  # since",
         "    if False:  # since",
         f"{HOLD}::test_a_hold_that_begins_before_the_send_is_reported",
     ),
     Mutant(
         "held-submission-waited-for",
         "service/submission/sending/submit.py",
-        ' in ANSWERED or row["is_held"]',
+        " in ANSWERED or row.is_held",
         " in ANSWERED",
         f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",
     ),

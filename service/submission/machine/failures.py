@@ -33,7 +33,7 @@ FAILURES: dict[str, int | None] = {
 #: The portal's error for a note without a valid target. Portal: 14.7
 NO_TARGET = make_reason("DR303", states.NOTE_WITHOUT_VALID_INVOICE, "/targetInvoiceType")
 #: States of a submission in which a document that is not with the portal was refused by it.
-REFUSED_BY_PORTAL = {"Accepted", "Finished", "Refused"}
+REFUSED_BY_PORTAL: set[states.SubmissionState] = {"Accepted", "Finished", "Refused"}
 #: Code of the first error of a submission that the portal did not receive -> code of the failure.
 _NOT_RECEIVED = {
     "PortalCredentials": "portal_credentials_refused",
@@ -71,7 +71,7 @@ def refuse_cancellation(code: str, wait: timedelta | None = None) -> BadRequest:
     return error
 
 
-def name_failure(state: str, errors: Sequence[Error]) -> str:
+def name_failure(state: states.SubmissionState, errors: Sequence[Error]) -> str:
     """Return the code of a submission that has failed, or that has no outcome yet, by its state."""
     if state in REFUSED_BY_PORTAL:
         return "document_rejected"

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from asyncpg import Record
-
 from service import failpoints, json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -55,7 +53,13 @@ log = logging.getLogger(__name__)
 
 RECHECK = timedelta(seconds=1)  # while waiting: a lost connection loses notifications
 #: States of a submission in which the caller gets a response.
-ANSWERED = {"Accepted", "Finished", "Refused", "NotReceived", "NeedsPerson"}
+ANSWERED: set[states.SubmissionState] = {
+    "Accepted",
+    "Finished",
+    "Refused",
+    "NotReceived",
+    "NeedsPerson",
+}
 #: Added for a caller whose submission has no known outcome yet.
 LOCKED_UNTIL_KNOWN = (
     " The document is locked until the outcome is known. A repeated submit joins this submission."
@@ -133,6 +137,19 @@ class Former:
     content: Content
 
 
+class Outcome(NamedTuple):
+    """The submission with the latest version of a document: a row of submission_of_subject."""
+
+    id: int
+    submitted_document_id: int
+    state: states.SubmissionState
+    status: str
+    errors: str
+    last_error: str | None
+    is_held: bool
+    portal_wait: timedelta | None
+
+
 async def submit(
     context: SubmissionContext, company_id: int, kind: DocumentKind, document_id: int, guard: Guard
 ) -> str:
@@ -149,10 +166,10 @@ async def submit(
     wait = _send(context, claim, document_id) if claim else _join(context, company_id, document_id)
     outcome = await wait
     failpoints.reach("before_reply")
-    if outcome["state"] in ("Accepted", "Finished") and outcome["status"] != "Rejected":
+    if outcome.state in ("Accepted", "Finished") and outcome.status != "Rejected":
         return states.SUBMITTED.format(noun=kind.noun)
     errors = _errors(outcome)
-    raise refuse_submission(name_failure(outcome["state"], errors), errors, outcome["portal_wait"])
+    raise refuse_submission(name_failure(outcome.state, errors), errors, outcome.portal_wait)
 
 
 async def _begin(
@@ -237,17 +254,17 @@ async def describe_outcome(
     if not started.at_once:
         return " It will be submitted to the portal.", {"status": "Submitting"}
     outcome = await _send(context, started.claim, invoice_id)
-    if outcome["is_held"]:  # since this transaction
+    if outcome.is_held:  # since this transaction
         return HELD_OUTCOME
-    if outcome["status"] in ("Rejected", "NotSent"):
+    if outcome.status in ("Rejected", "NotSent"):
         errors = _errors(outcome)
-        code = name_failure(outcome["state"], errors)
+        code = name_failure(outcome.state, errors)
         sentence = REJECTED if code == "document_rejected" else NOT_SUBMITTED
         return sentence, {"status": "Draft", "code": code, "errors": errors}
-    if outcome["state"] in ("Accepted", "Finished"):
-        return " It has been submitted to the portal.", {"status": outcome["status"]}
+    if outcome.state in ("Accepted", "Finished"):
+        return " It has been submitted to the portal.", {"status": outcome.status}
     errors = _last_error(outcome)
-    code = name_failure(outcome["state"], errors)
+    code = name_failure(outcome.state, errors)
     return " Its submission is under way.", {"status": "Submitting", "code": code, "errors": errors}
 
 
@@ -373,7 +390,7 @@ async def _store(
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 
-async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Record:
+async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Outcome:
     """Send a submission and return its row after the result or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(_send_or_release(context, claim))},
@@ -394,7 +411,7 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
         await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
-async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Record:
+async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
     """Wait for a submission of another request, and return its row. It is not waited for in a hold.
 
     The document is followed from submission to submission, because it may be merged into another or
@@ -402,37 +419,38 @@ async def _join(context: SubmissionContext, company_id: int, document_id: int) -
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
     row = await _get_submission(context, company_id, document_id)
-    submitted_document_id = row["submitted_document_id"]
+    submitted_document_id = row.submitted_document_id
     while True:
-        submission_id = row["id"]
+        submission_id = row.id
         with context.waiters.waiting(company_id, submission_id) as moved:
             row = await _get_submission(context, company_id, document_id)
             left = until - time.monotonic()
-            is_answered = row["state"] in ANSWERED or row["is_held"]
-            if row["submitted_document_id"] != submitted_document_id or is_answered or left <= 0:
+            is_answered = row.state in ANSWERED or row.is_held
+            if row.submitted_document_id != submitted_document_id or is_answered or left <= 0:
                 return row
-            if row["id"] == submission_id:
+            if row.id == submission_id:
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
-async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Record:
+async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
     async with context.database.reading(company_id) as conn:
-        return await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
+        row = await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
+    return Outcome(**row)
 
 
-def _errors(outcome: Record) -> list[Error]:
+def _errors(outcome: Outcome) -> list[Error]:
     """Return the errors of a submission that has failed or has no outcome yet."""
-    if outcome["is_held"]:
+    if outcome.is_held:
         return [WAITS_FOR_HOLD]
-    errors = json_codec.loads(outcome["errors"].encode())
-    if errors or outcome["state"] not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
+    errors = json_codec.loads(outcome.errors.encode())
+    if errors or outcome.state not in ("Queued", "Sending", "Uncertain", "NeedsPerson"):
         return errors
     return [{**OUTCOME_UNKNOWN, "message": OUTCOME_UNKNOWN["message"] + LOCKED_UNTIL_KNOWN}]
 
 
-def _last_error(outcome: Record) -> list[Error]:
+def _last_error(outcome: Outcome) -> list[Error]:
     """Return the last transient error of a submission that is retried."""
-    if not outcome["last_error"]:
+    if not outcome.last_error:
         return []
-    error = json_codec.loads(outcome["last_error"].encode())
+    error = json_codec.loads(outcome.last_error.encode())
     return [{name: value for name, value in error.items() if name != "since"}]
