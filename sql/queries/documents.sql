@@ -75,9 +75,22 @@ select counted.total, page.id,
 -- Return a page as {kind}_page does, with filters and a sort order. A filter that is absent does
 -- not apply. With the filter count_to, the total is counted up to about this number, and is_exact
 -- is false if there are more.
-select total, is_exact, id, record
-  from document_search(
-       :company_id, '{kind}', :filters::jsonb, :sort, :per_page, :offset, :budget);
+with page as materialized (
+  select total, is_exact, id, place
+    from document_search(:company_id, '{kind}', :filters::jsonb, :sort, :per_page, :offset)
+         with ordinality as found (total, is_exact, id, place)
+)
+select page.total, page.is_exact, page.id,
+       case when (select sum((select d.bytes
+                                from documents d
+                               where d.company_id = :company_id and d.id = p.id))
+                    from page p) <= :budget::bigint
+            then (select r.record
+                    from {kind}_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from page
+ order by page.place;
 
 -- name: document_lock :many
 -- Lock a document for a change, and before it the document that it adjusts, so that changes of

@@ -1,5 +1,6 @@
 -- A plain SQL function, which PostgreSQL inlines: the plan of the caller has only the conditions of
--- the filters that are present, and can use their indexes.
+-- the filters that are present, and can use their indexes. The state of a document is read only if
+-- a filter or the caller needs it.
 create or replace function documents_filtered(
     for_company bigint, of_kind text, filters jsonb, described bigint[])
   returns table (
@@ -19,9 +20,10 @@ create or replace function documents_filtered(
                      where t.company_id = for_company and t.id = d.invoice_id)
               else d.buyer end
     from documents d
-    join document_states s on s.company_id = d.company_id and s.id = d.id
+    left join document_states s on s.company_id = d.company_id and s.id = d.id
    where d.company_id = for_company and d.kind = of_kind and d.deleted_at is null
-     and s.company_id = for_company and s.kind = of_kind and s.deleted_at is null
+     and (not filters ?| array['status', 'updated_from']
+          or s.company_id = for_company and s.kind = of_kind and s.deleted_at is null)
      and (not filters ? 'status'
           or strpos(filters ->> 'status', ',') = 0
              and s.status = filters ->> 'status'
