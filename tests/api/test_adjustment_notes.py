@@ -61,7 +61,10 @@ async def test_a_new_note_is_a_draft_with_its_own_amounts(
     _, body = await request_note(
         api, valid, type="DEBIT_NOTE", adjustmentNoteCode=7, adjustmentNoteIssueDate=issued
     )
-    row: Any = await owner.fetchrow("select * from documents where kind = 'adjustment_note'")
+    row: Any = await owner.fetchrow(
+        "select * from documents join document_states using (company_id, id, kind, type)"
+        " where kind = 'adjustment_note'"
+    )
     assert row["company_id"] == company.id
     assert (row["id"], row["invoice_id"]) == (body["data"]["id"], valid)
     assert (row["code"], row["type"], row["status"]) == (7, "DEBIT_NOTE", "Draft")

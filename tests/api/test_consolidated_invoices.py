@@ -875,6 +875,7 @@ async def test_creation_waits_for_a_running_submission(
 ) -> None:
     invoice_id = await sale(api)
     async with owner.transaction():
+        await owner.execute("select from documents for update")
         await owner.execute("update document_states set status = 'Submitting'")
         answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
         await wait_for_lock(owner)

@@ -7,7 +7,6 @@ import struct
 import zlib
 from html.parser import HTMLParser
 
-import asyncpg
 import pytest
 import segno
 
@@ -196,24 +195,6 @@ async def test_a_sent_document_keeps_the_companys_former_address(api: Client) ->
     moved = await get_invoice_page(api, draft)
     assert "Kopi Empat Sdn. Bhd. 1 Lebuh Baru" in moved.text
     assert (moved.fact("Number") or "").startswith("K-")
-
-
-async def test_a_document_is_found_among_others_of_its_submission(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    invoice_id = await create_valid_invoice(api)
-    before = await get_invoice_page(api, invoice_id)
-    await owner.execute(
-        """
-        update submissions
-           set body = convert_to(
-                 jsonb_set(convert_from(body, 'UTF8')::jsonb, '{documents}',
-                           '[{"document": "e30=", "documentHash": "0"}]'
-                           || (convert_from(body, 'UTF8')::jsonb -> 'documents'))::text,
-                 'UTF8')
-        """
-    )
-    assert (await get_invoice_page(api, invoice_id)).html == before.html
 
 
 # Contents

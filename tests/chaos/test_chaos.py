@@ -93,7 +93,7 @@ async def test_judge_reports_no_violation_of_a_correct_run(judged: Judge) -> Non
 
 #: statement that damages a Valid invoice -> the rules that are violated
 LOSSES = {
-    "delete from submitted_documents": {
+    "delete from submitted_contents; delete from submitted_documents": {
         *("acknowledged_lost", "unknown_to_us"),
         *("totals", "events"),
     },
