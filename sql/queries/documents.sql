@@ -135,10 +135,10 @@ select d.id, s.status, d.type, s.attempts, s.is_changed, d.issue_date, d.is_read
                    when 'DEBIT_NOTE'
                    then os.status = 'Valid'
                         and exists (select
-                                      from submitted_documents c
-                                     where c.company_id = :company_id
-                                       and c.document_id = o.id
-                                       and c.cancellation_requested_at is not null)
+                                      from submitted_documents sent
+                                     where sent.company_id = :company_id
+                                       and sent.document_id = o.id
+                                       and sent.cancellation_requested_at is not null)
                    else os.status in ('Submitting', 'Submitted')
                    end) as adjustable,
        left(json_build_object(

@@ -206,25 +206,19 @@ update submissions
    set claims = 0, lease_until = clock_timestamp() + :delay::interval
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued';
 
--- name: submission_unsent_lock :one
--- Lock a claimed submission that was never sent, and return the bytes and numbers of its documents.
--- No row: it was sent, or the claim is lost.
-select s.id, s.tin, s.claims, sent.size, sent.numbers
-  from submissions s
- cross join lateral (
-         select sum(octet_length(c.content)) as size, array_agg(d.number) as numbers
-           from submitted_documents d
-           join submitted_contents c on c.company_id = d.company_id
-                                        and c.submitted_document_id = d.id
-          where d.company_id = :company_id and c.company_id = :company_id
-            and d.submission_id = s.id) sent
- where s.company_id = :company_id and s.id = :id and s.fence = :fence
-   and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
-   for update of s;
+-- name: submission_unsent_lock :value
+-- Lock a claimed submission that was never sent, and return its id. No row: it was sent, or the
+-- claim is lost.
+select id
+  from submissions
+ where company_id = :company_id and id = :id and fence = :fence
+   and state = 'Queued' and on_absence = 'retry' and first_sent_at is null
+   for update;
 
--- name: submission_unsent_others :many
--- Lock the other submissions of the same taxpayer that were never sent and are not claimed, oldest
--- first. Those with a claim that gave no result are left out and go alone. Does not wait for locks.
+-- name: submissions_unsent :many
+-- Return a locked submission that was never sent, then the others of the same taxpayer that are not
+-- claimed, oldest first, which it locks: the bytes and the numbers of their documents. Those with a
+-- claim that gave no result are left out and go alone. Does not wait for locks.
 select s.id, sent.size, sent.numbers
   from submissions s
  cross join lateral (
@@ -234,11 +228,12 @@ select s.id, sent.size, sent.numbers
                                         and c.submitted_document_id = d.id
           where d.company_id = :company_id and c.company_id = :company_id
             and d.submission_id = s.id) sent
- where s.company_id = :company_id and s.id <> :id and s.tin = :tin
+ where s.company_id = :company_id and s.tin = :tin
    and s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
        and not s.possibly_received
-   and s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp())
- order by s.id
+   and (s.id = :id
+        or s.claims = 0 and (s.lease_until is null or s.lease_until < clock_timestamp()))
+ order by s.id <> :id, s.id
  limit :most
    for update of s skip locked;
 

@@ -1,7 +1,7 @@
 """Merges unsent submissions into one portal request. The bytes of a document never change."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from asyncpg import Record
 
@@ -27,14 +27,13 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
     if submission.on_absence != "retry" or submission.claims != 1 or submission.possibly_received:
         return False
     async with context.database.company(claim.company_id) as conn:
-        first = await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence)
-        if first is None:
+        if await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence) is None:
             return False
-        load = _Load(first["size"], set(first["numbers"]))
-        others = await sql.submission_unsent_others(
-            conn, **claim.key, tin=submission.tin, most=MOST_DOCUMENTS - len(load.numbers)
+        rows = await sql.submissions_unsent(
+            conn, **claim.key, tin=submission.tin, most=MOST_DOCUMENTS
         )
-        ids = [row["id"] for row in others if load.take(row)]
+        load = _Load()
+        _, *ids = [row["id"] for row in rows if load.take(row)]
         if not ids:
             return False
         await sql.submission_merge(conn, company_id=claim.company_id, ids=ids, into=claim.id)
@@ -48,8 +47,8 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
 class _Load:
     """The size and the document numbers of a submission that is being filled."""
 
-    size: int
-    numbers: set[str]
+    size: int = 0
+    numbers: set[str] = field(default_factory=set)
 
     def take(self, row: Record) -> bool:
         """Add a submission. Return False if it exceeds a limit or repeats a number.
