@@ -64,7 +64,9 @@ with changed as (
                  else 'Draft' end as status),
 stated as (
   update document_states s
-     set status = changed.status, attempts = case changed.status when 'Draft' then 0 else 1 end
+     set status = changed.status, attempts = case changed.status when 'Draft' then 0 else 1 end,
+         outcome_at = case changed.status when 'Draft' then null else clock_timestamp() end,
+         failed_outcome = failed_outcome(changed.status, null, null, clock_timestamp())
     from changed
    where s.company_id = :company_id and s.id = changed.id),
 submission as (

@@ -66,7 +66,7 @@ async def show_overview(request: web.Request) -> web.Response:
     may = request[SESSION].may
     by_list = {(row["list"], row["status"]): row["records"] for row in found["counts"]}
     items = [
-        *_describe_failed([*found["failed"], *found["not_sent"]], may(WRITE)),
+        *_describe_failed(found["failed"], may(WRITE)),
         *_describe_unclear(found["unclear"]),
         *_describe_consolidation(facts, config),
         *_describe_facts(facts),
@@ -96,7 +96,6 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> JsonO
     rows: JsonObject = {"company_id": company, "most": MOST_ROWS}
     return {
         "failed": await sql.overview_failed(conn, **rows),
-        "not_sent": await sql.overview_not_sent(conn, **rows),
         "unclear": await sql.overview_unclear(conn, **rows),
         "facts": facts,
         "counts": await sql.overview_counts(conn, company_id=company),

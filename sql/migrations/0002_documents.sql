@@ -427,7 +427,8 @@ create table document_states (
   adjusted_by numeric(20, 2) not null default 0,
   attempts int not null default 0,
   is_changed boolean not null default false,
-  not_sent json,
+  failed_outcome json,
+  outcome_at timestamptz,
   updated_at timestamptz not null default clock_timestamp(),
   deleted_at timestamptz,
   primary key (company_id, id),
@@ -439,7 +440,8 @@ create index documents_by_status on document_states (company_id, kind, status, i
 create index documents_by_update on document_states (company_id, kind, updated_at, id)
   where deleted_at is null;
 -- For the overview.
-create index documents_not_sent on document_states (company_id, id) where not_sent is not null;
+create index documents_failed on document_states (company_id, outcome_at)
+  where failed_outcome is not null and deleted_at is null;
 call keep_companies_apart('document_states');
 grant select, insert, update on document_states to einvoice_service;
 grant select on document_states to einvoice_reader;
@@ -455,8 +457,9 @@ call describe('document_states', '
   adjusted_by: Valid debit notes less valid credit and refund notes.
   attempts: Submissions so far.
   is_changed: Whether it was updated since its last submission. False before the first one.
-  not_sent: Outcome of the latest submission as the API shows it, if nothing reached the portal.
-    Null: it did, or is under way, or there is none.
+  failed_outcome: Outcome of the latest submission as the API shows it, if the portal did not accept
+    the document or nothing reached it. Null: it is accepted or under way, or there is none.
+  outcome_at: When the latest submission came to its outcome. Null: there is none.
   updated_at: When the document or its state was last changed.
   deleted_at: When the document was deleted. Null: not deleted. Written by a trigger.
 ');

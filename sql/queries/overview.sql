@@ -1,45 +1,31 @@
 -- The overview of the dashboard: what needs attention, and the figures of a month.
 
 -- name: overview_failed :many
--- Return the documents whose latest submission the portal did not accept, the latest first, at most
--- :most.
-select d.id, d.status, d.number, d.errors, d.updated_at, null as code, d.kind, d.document_id
-  from submitted_documents d
-  join document_states r on r.company_id = d.company_id and r.id = d.document_id
- where d.company_id = :company_id and r.company_id = :company_id
-   and d.status in ('Invalid', 'Rejected')
-   and r.deleted_at is null
-   and r.status in ('Draft', 'Invalid')
-   and r.not_sent is null
-   and not exists (
-         select from submitted_documents later
-          where later.company_id = :company_id
-            and later.id > d.id
-            and later.document_id = d.document_id)
- order by d.id desc
- limit :most::bigint;
-
--- name: overview_not_sent :many
--- Return the documents of whose latest submission nothing reached the portal, the latest first, at
--- most :most.
-with newest as (
-  select id, not_sent
+-- Return the documents whose latest submission failed, the latest first, at most :most. `code` is
+-- that of a failure before the portal.
+with failed as (
+  select id, failed_outcome as outcome, outcome_at
     from document_states
-   where company_id = :company_id and not_sent is not null and deleted_at is null
-   order by id desc
+   where company_id = :company_id and failed_outcome is not null and deleted_at is null
+     and status in ('Draft', 'Invalid')
+   order by outcome_at desc
    limit :most::bigint
 )
-select document_number(d.type, d.code, c.setting) as number,
-       'NotSent' as status,
-       (n.not_sent -> 'errors')::text as errors,
-       (n.not_sent ->> 'at')::timestamptz as updated_at,
-       n.not_sent ->> 'code' as code,
-       d.kind,
-       d.id as document_id
-  from newest n
-  join documents d on d.company_id = :company_id and d.id = n.id
+select d.kind, d.id as document_id, f.outcome ->> 'status' as status, f.outcome_at as updated_at,
+       case when f.outcome -> 'errors' is null then sent.number
+            else document_number(d.type, d.code, c.setting) end as number,
+       coalesce(f.outcome -> 'errors', sent.errors::json)::text as errors,
+       case when f.outcome -> 'errors' is not null then f.outcome ->> 'code' end as code
+  from failed f
+  join documents d on d.company_id = :company_id and d.id = f.id
   join companies c on c.id = :company_id
- order by updated_at desc;
+  left join lateral (
+         select number, errors
+           from submitted_documents
+          where company_id = :company_id and document_id = d.id
+          order by id desc
+          limit 1) sent on true
+ order by f.outcome_at desc;
 
 -- name: overview_unclear :many
 -- Return the documents whose outcome is unknown or needs a person, the earliest first, at most

@@ -18,8 +18,8 @@ returning id, fence;
 -- of it.
 with subject as (
   update document_states
-     set attempts = attempts + 1, is_changed = false, status = 'Submitting', not_sent = null,
-         updated_at = clock_timestamp()
+     set attempts = attempts + 1, is_changed = false, status = 'Submitting',
+         failed_outcome = null, outcome_at = null, updated_at = clock_timestamp()
    where company_id = :company_id and id = :document_id
   returning id, kind
 ), noted as (
@@ -43,10 +43,11 @@ returning submitted_document_id;
 
 -- name: submission_refuse :exec
 -- Record that the submission of a locked document was refused before anything was stored for it: as
--- its last submission, and as an event. :failure is that of not_sent_outcome().
+-- its last submission, and as an event. :failure is that of failed_outcome().
 with subject as (
   update document_states
-     set not_sent = not_sent_outcome(:failure::jsonb, refused.at), updated_at = refused.at
+     set failed_outcome = failed_outcome('NotSent', null, :failure::jsonb, refused.at),
+         outcome_at = refused.at, updated_at = refused.at
     from clock_timestamp() as refused(at)
    where company_id = :company_id and id = :document_id
   returning id, kind
@@ -358,6 +359,8 @@ with wanted as (
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
   returning d.id, d.kind, d.document_id, d.status, w.subject_status, w.failure,
+            failed_outcome(d.status, d.errors, w.failure, d.updated_at) as failed_outcome,
+            d.updated_at,
             former.status as before, former.is_unrequested
 ), adjusting as (
   select coalesce(n.invoice_id, n.consolidated_invoice_id) as id,
@@ -377,25 +380,20 @@ with wanted as (
    where i.company_id = :company_id and i.kind = 'invoice'
    order by i.id
      for update of i
-), subject (id, status, failure, adjusts_by) as (
-  select document_id, subject_status, case when status = 'NotSent' then failure end, 0 from moved
-   union all
-  select id, null, null, adjusts_by from adjusting where adjusts_by <> 0
-   union all
-  select id, null, null, 0 from members
 ), change as (
-  select id, max(status) as status, (jsonb_agg(failure) filter (where failure is not null)) -> 0
-           as failure,
-         sum(adjusts_by) as adjusts_by, clock_timestamp() as at
-    from subject
-   group by id
+  select id, m.subject_status, m.failed_outcome, m.updated_at,
+         coalesce(a.adjusts_by, 0) as adjusts_by
+    from (select document_id as id, subject_status, failed_outcome, updated_at from moved) m
+    full join (select id, adjusts_by from adjusting where adjusts_by <> 0) a using (id)
+    full join members using (id)
 ), changed as (
   update document_states d
-     set status = coalesce(c.status, d.status),
-         not_sent = case when c.status is null then d.not_sent
-                         when c.failure is not null then not_sent_outcome(c.failure, c.at) end,
+     set status = coalesce(c.subject_status, d.status),
+         failed_outcome = case when c.updated_at is null then d.failed_outcome
+                               else c.failed_outcome end,
+         outcome_at = coalesce(c.updated_at, d.outcome_at),
          adjusted_by = d.adjusted_by + c.adjusts_by,
-         updated_at = c.at
+         updated_at = clock_timestamp()
     from change c
    where d.company_id = :company_id and d.id = c.id
 ), freed as (

@@ -9,8 +9,8 @@ select k.id,
          'invoiceCode', k.code::text,
          'type', k.type,
          'month', to_char(k.month, 'YYYY-MM'),
-         'buyer', document_buyer(
-           k.type, json_build_object('type', 'GENERAL_PUBLIC'), as_buyer(c)),
+         'buyer', case when k.type like '%SELF_BILLED%' then as_buyer(c)
+                       else json_build_object('type', 'GENERAL_PUBLIC') end,
          'supplier', case when k.type = 'CONSOLIDATED_SELF_BILLED_INVOICE'
                           then json_build_object('type', 'GENERAL_PUBLIC')
                           else as_supplier(c) end,

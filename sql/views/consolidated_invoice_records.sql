@@ -20,15 +20,7 @@ select d.id,
               instant(issue_date) as issue_date,
               instant(created_at) as created_at,
               instant(updated_at) as updated_at,
-              case when not_sent is not null then not_sent
-                   when attempts > 0
-                   then (select o.outcome
-                           from submission_outcomes o
-                          where o.company_id = d.company_id
-                             and o.document_id = d.id
-                          order by o.id desc
-                          limit 1)
-              end as last_submission) r
+              last_submission(s) as last_submission) r
  where d.kind = 'consolidated_invoice' and d.deleted_at is null;
 grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
 call describe('consolidated_invoice_records', '

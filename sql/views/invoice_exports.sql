@@ -5,7 +5,8 @@ select i.id,
          'invoiceCodeWithPrefixAndDigits',
          document_number(i.type, i.code, own.setting),
          'invoiceCode', i.code::text,
-         'buyer', document_buyer(i.type, i.buyer, own.buyer),
+         'buyer', case when i.type like '%SELF_BILLED%' then own.buyer
+                       else i.buyer end,
          'supplier', case when i.type like '%SELF_BILLED%' then i.supplier
                           else own.supplier end,
          'lineItems', i.line_items,

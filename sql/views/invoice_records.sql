@@ -11,10 +11,8 @@ select d.id,
               is_ready,
               code::text as invoice_code,
               d.type,
-              document_buyer(
-                d.type,
-                buyer,
-                (select as_buyer(c) from companies c where c.id = d.company_id)) as buyer,
+              case when d.type like '%SELF_BILLED%' then company_as_buyer(d.company_id)
+                   else buyer end as buyer,
               supplier,
               line_items,
               payable_amount + prepaid_amount + adjusted_by as final_adjusted_amount,
@@ -29,14 +27,7 @@ select d.id,
               consolidated_invoice_id,
               reference,
               metadata,
-              case when not_sent is not null then not_sent
-                   when attempts > 0
-                   then (select o.outcome
-                           from submission_outcomes o
-                          where o.company_id = d.company_id and o.document_id = d.id
-                          order by o.id desc
-                          limit 1)
-              end as last_submission) r
+              last_submission(s) as last_submission) r
  where d.kind = 'invoice' and d.deleted_at is null;
 grant select on invoice_records to einvoice_service, einvoice_reader;
 call describe('invoice_records', '

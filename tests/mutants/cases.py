@@ -611,8 +611,8 @@ ONCE = (
     Mutant(
         "document-changed-twice-in-a-statement",
         SUBMISSIONS,
-        "    from subject\n   group by id\n",
-        "    from subject\n   group by id, adjusts_by\n",
+        "from adjusting where adjusts_by <> 0)",
+        "from adjusting where id not in (select document_id from moved))",
         "tests/api/test_kinds.py::test_a_document_and_its_note_change_in_one_statement",
     ),
     Mutant(
@@ -1347,9 +1347,9 @@ EXACT = (
     ),
     Mutant(
         "self-billed-record-without-its-buyer",
-        "sql/functions/documents/document_buyer.sql",
-        "then company else given",
-        "then given else given",
+        "sql/views/invoice_records.sql",
+        "then company_as_buyer(d.company_id)",
+        "then buyer",
         "tests/api/test_invoices.py::test_the_company_is_the_buyer_in_a_self_billed_record",
     ),
     Mutant(
@@ -2539,21 +2539,16 @@ UNSENT = (
     ),
     Mutant(
         "failed-check-not-in-the-record",
-        "sql/views/invoice_records.sql",
-        "case when not_sent is not null then not_sent",
-        "case when false then not_sent",
+        "sql/functions/submissions/last_submission.sql",
+        "case when (state).failed_outcome is not null",
+        "case when false",
         f"{NOT_SENT}::test_a_failed_check_after_an_approval_is_the_last_submission",
     ),
     Mutant(
         "failed-check-kept-by-a-later-submission",
         SUBMISSIONS,
-        "     set attempts = attempts + 1, is_changed = false, status = 'Submitting', "
-        "not_sent = null,\n"
-        "         updated_at = clock_timestamp()\n"
-        "   where company_id = :company_id and id = :document_id",
-        "     set attempts = attempts + 1, is_changed = false, status = 'Submitting',\n"
-        "         updated_at = clock_timestamp()\n"
-        "   where company_id = :company_id and id = :document_id",
+        "         failed_outcome = null, outcome_at = null, updated_at",
+        "         updated_at",
         f"{NOT_SENT}::test_a_running_submission_is_not_replaced_by_a_failed_check",
     ),
     Mutant(
