@@ -151,7 +151,7 @@ end $$;
 comment on procedure keep_metadata_entries is
   'Keep the metadata of a table in metadata_entries by triggers.';
 
--- The words of buyers' names, so that a search by name need not read all invoices of a company. An
+-- The words of buyers' names, so that a search by name need not read all names of a company. An
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
   immutable parallel safe language sql
@@ -159,29 +159,21 @@ create function search_text(name text) returns text
 comment on function search_text is
   'A text as it is searched: in lower case, with single spaces in place of punctuation.';
 
-create function add_invoice_words() returns trigger language plpgsql as $$
+create function add_buyer_words() returns trigger language plpgsql as $$
 begin
-  insert into invoice_words (company_id, word, invoice_id)
-  select distinct company_id, word, id
-    from inserted
-   cross join lateral string_to_table(search_text(buyer ->> 'name'), ' ') word
-   where word <> '';
+  if not exists (select
+                   from buyer_words
+                  where company_id = new.company_id
+                    and word = split_part(new.buyer_name, ' ', 1)
+                    and name = new.buyer_name) then
+    insert into buyer_words (company_id, word, name, invoice_id)
+    select distinct new.company_id, word, new.buyer_name, new.id
+      from string_to_table(new.buyer_name, ' ') word
+     where word <> '';
+  end if;
   return null;
 end $$;
-comment on function add_invoice_words is 'Add the words of inserted invoices to invoice_words.';
-
-create function replace_invoice_words() returns trigger language plpgsql as $$
-begin
-  delete from invoice_words where company_id = new.company_id and invoice_id = new.id
-     and word = any (string_to_array(search_text(old.buyer ->> 'name'), ' '));
-  insert into invoice_words (company_id, word, invoice_id)
-  select distinct new.company_id, word, new.id
-    from string_to_table(search_text(new.buyer ->> 'name'), ' ') word
-   where word <> '';
-  return null;
-end $$;
-comment on function replace_invoice_words is
-  'Replace the words of an invoice whose buyer''s name has changed.';
+comment on function add_buyer_words is 'Add the words of a name that no invoice has had before.';
 
 create function add_document_state() returns trigger language plpgsql as $$
 begin
@@ -305,6 +297,7 @@ create table documents (
   is_ready boolean not null default false,
   issue_date timestamptz not null,
   buyer json,
+  buyer_name text collate "C" generated always as (search_text(buyer ->> 'name')) stored,
   supplier json,
   line_items json not null,
   currency_code text not null default 'MYR',
@@ -345,6 +338,8 @@ create unique index adjustment_notes_reference_once on documents (company_id, re
 create index documents_live on documents (company_id, kind, id) where deleted_at is null;
 create index documents_by_issue_date on documents (company_id, kind, issue_date, id)
   where deleted_at is null;
+-- The invoices with a name that a search has found.
+create index documents_by_buyer on documents (company_id, buyer_name) where buyer_name is not null;
 -- The notes to an invoice.
 create index documents_by_invoice on documents (company_id, invoice_id)
   where invoice_id is not null;
@@ -364,11 +359,9 @@ create trigger check_kinds after insert or update of invoice_id, consolidated_in
   on documents for each row
   when (new.invoice_id is not null or new.consolidated_invoice_id is not null)
   execute function check_kinds();
-create trigger add_invoice_words after insert on documents referencing new table as inserted
-  for each statement execute function add_invoice_words();
-create trigger replace_invoice_words after update on documents for each row
-  when (old.buyer ->> 'name' is distinct from new.buyer ->> 'name')
-  execute function replace_invoice_words();
+create trigger add_buyer_words after insert or update of buyer on documents for each row
+  when (new.buyer_name is not null)
+  execute function add_buyer_words();
 call describe('documents', '
   Invoices, adjustment notes and consolidated invoices, without their state. Written by the API.
 
@@ -394,6 +387,7 @@ call describe('documents', '
   issue_date: When it is issued.
   buyer: Buyer of an invoice as the API shows it. Null for self-billed invoices, while not known,
     and for other documents.
+  buyer_name: Name of the buyer as searches compare it. Null without a buyer.
   supplier: Supplier of a self-billed invoice as the API shows it. Null for other documents.
   line_items: Line items as the API shows them.
   currency_code: Currency of all amounts, ISO 4217. Notes have that of the document which they
@@ -464,21 +458,24 @@ call describe('document_states', '
   deleted_at: When the document was deleted. Null: not deleted. Written by a trigger.
 ');
 
-create table invoice_words (
+-- Transactions that add the same name at once add a row each, so that none waits for another.
+create table buyer_words (
   company_id bigint not null,
   word text collate "C" not null,
+  name text collate "C" not null,
   invoice_id bigint not null,
-  primary key (company_id, word, invoice_id)
+  primary key (company_id, word, name, invoice_id)
 );
-call keep_companies_apart('invoice_words');
-grant select, insert, delete on invoice_words to einvoice_service;
-grant select on invoice_words to einvoice_reader;
-call describe('invoice_words', '
-  Words of the buyers'' names of invoices, also of deleted ones. Written by triggers.
+call keep_companies_apart('buyer_words');
+grant select, insert on buyer_words to einvoice_service;
+grant select on buyer_words to einvoice_reader;
+call describe('buyer_words', '
+  Words of the names of buyers, also of names that no invoice has any more. Written by a trigger.
 
-  company_id: Company of the invoice.
-  word: A word of search_text of the name.
-  invoice_id: The invoice.
+  company_id: Company of the invoices.
+  word: A word of the name.
+  name: A name as documents.buyer_name has it.
+  invoice_id: The first invoice with the name.
 ');
 
 create table code_lists (

@@ -22,7 +22,7 @@ RENAME = """
 SEQUENTIAL = """
     select coalesce(sum(seq_scan), 0)
       from pg_stat_xact_user_tables
-     where relname in ('documents', 'invoice_words')
+     where relname in ('documents', 'buyer_words')
 """
 
 

@@ -10,15 +10,15 @@ create or replace function documents_filtered(
     updated_at timestamptz,
     amount numeric,
     named_by bigint,
-    buyer json)
+    buyer_name text)
   stable language sql as $$
   select d.id, d.issue_date, d.code, s.updated_at, d.payable_amount,
          case when of_kind = 'adjustment_note' then d.invoice_id else d.id end,
          case when of_kind = 'adjustment_note'
-              then (select t.buyer
+              then (select t.buyer_name
                       from documents t
                      where t.company_id = for_company and t.id = d.invoice_id)
-              else d.buyer end
+              else d.buyer_name end
     from documents d
     left join document_states s on s.company_id = d.company_id and s.id = d.id
    where d.company_id = for_company and d.kind = of_kind and d.deleted_at is null
@@ -40,5 +40,5 @@ create or replace function documents_filtered(
 $$;
 comment on function documents_filtered is
   'The documents of a kind that match the filters of a list other than the search text. '
-  '`described` are the ids of those with the metadata, null without such a filter. The buyer of a '
-  'note is that of the invoice `named_by`, which it adjusts.';
+  '`described` are the ids of those with the metadata, null without such a filter. The name of a '
+  'note is that of the buyer of the invoice `named_by`, which it adjusts.';

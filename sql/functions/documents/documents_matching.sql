@@ -12,46 +12,37 @@ declare
   name_words text[] := string_to_array(wanted_name, ' ');
   first_word text := name_words[1];
   last_word text := name_words[cardinality(name_words)];  -- a word of the name begins with it
-  is_last_rare boolean := 10000 > (
+  -- Where very many names have the last word, those with the first one are read.
+  is_first_read boolean := cardinality(name_words) > 1 and 10000 = (
     select count(*)
       from (select
-              from invoice_words w
+              from buyer_words w
              where w.company_id = for_company
                and w.word >= last_word
                and w.word < last_word || chr(1114111)
              order by w.word
              limit 10000) each);
-  -- Counted only if the last word is no help.
-  is_first_rare boolean := not is_last_rare and cardinality(name_words) > 1 and 10000 > (
+  names text[];
+  -- Of very many matches, the newest are found sooner without the index of names.
+  is_walked boolean;
+begin
+  select array_agg(distinct each.name), most is not null and count(*) = 10000
+    into names, is_walked
+    from (select w.name
+            from buyer_words w
+           where w.company_id = for_company
+             and (not is_first_read or w.word = first_word)
+             and (is_first_read
+                  or w.word >= last_word and w.word < last_word || chr(1114111))
+             and position(' ' || wanted_name in ' ' || w.name) > 0
+           limit case when most is not null then 10000 end) each;
+  is_walked := is_walked or most is not null and 10000 = (
     select count(*)
       from (select
-              from invoice_words w
-             where w.company_id = for_company and w.word = first_word
-             order by w.invoice_id
+              from documents d
+             where d.company_id = for_company and d.buyer_name = any (names)
              limit 10000) each);
-  -- Of very many matches, the newest are found sooner without the index of words.
-  is_walked boolean := most is not null and not is_last_rare and not is_first_rare;
-begin
   return array(
-    with named as not materialized (
-      select w.invoice_id
-        from invoice_words w
-       where not is_walked
-         and not is_first_rare
-         and w.company_id = for_company
-         and w.word >= last_word
-         and w.word < last_word || chr(1114111)
-       union
-      select w.invoice_id
-        from invoice_words f
-        join invoice_words w on w.company_id = f.company_id and w.invoice_id = f.invoice_id
-       where is_first_rare
-         and f.company_id = for_company
-         and f.word = first_word
-         and w.company_id = for_company
-         and w.word >= last_word
-         and w.word < last_word || chr(1114111)
-    )
     select d.id
       from documents_filtered(for_company, of_kind, filters, described) d
      where d.id = any (identified)
@@ -60,17 +51,17 @@ begin
        from documents_filtered(for_company, of_kind, filters, described) d
       where is_walked
         and d.id <> all (identified)
-        and position(' ' || wanted_name in ' ' || search_text(d.buyer ->> 'name')) > 0
+        and position(' ' || wanted_name in ' ' || d.buyer_name) > 0
       order by d.id desc
       limit most)
      union all
     (select d.id
-       from named n
-       join documents_filtered(for_company, of_kind, filters, described) d
-         on d.named_by = n.invoice_id
-      where d.id <> all (identified)
-        and (cardinality(name_words) = 1
-             or position(' ' || wanted_name in ' ' || search_text(d.buyer ->> 'name')) > 0)
+       from documents n
+       join documents_filtered(for_company, of_kind, filters, described) d on d.named_by = n.id
+      where not is_walked
+        and n.company_id = for_company
+        and n.buyer_name = any (names)
+        and d.id <> all (identified)
       order by d.id desc
       limit most));
 end $$;
