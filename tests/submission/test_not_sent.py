@@ -91,7 +91,8 @@ async def test_a_failed_check_after_an_approval_is_the_last_submission(
     await owner.execute(AUTOMATIC)
     pending = {"type": "PENDING_FINALIZE_INVOICE", "buyer": None, "isReady": True, "code": 4711}
     invoice_id = await create_invoice(api, **pending, **LATE)
-    await owner.execute("delete from events; update document_states set failed_outcome = null, outcome_at = null")
+    await owner.execute("delete from events")
+    await owner.execute("update document_states set failed_outcome = null, outcome_at = null")
     asked = {"invoiceCode": "4711", **buyer()}
     request_id = (await create_record(api, "/api/einvoice-requests", **asked))["id"]
     path = f"/api/einvoice-requests/{request_id}"
