@@ -132,7 +132,7 @@ async def _check_tin_verified(
     conn: Connection, company_id: int, submitted_document_id: int
 ) -> None:
     """Raise BadRequest if the document has the company's current TIN and that is not verified."""
-    await sql.company_hold(conn, company_id=company_id)
+    await sql.company_tin_keep(conn, company_id=company_id)
     if await sql.cancellation_lacks_verified_tin(
         conn, company_id=company_id, id=submitted_document_id
     ):
