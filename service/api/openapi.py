@@ -121,7 +121,7 @@ STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retr
 def describe(
     operations: Iterable[Operation], schemas: dict[str, JsonObject], examples: dict[str, JsonObject]
 ) -> JsonObject:
-    """Return the description.
+    """Return the OpenAPI description of operations.
 
     `schemas` maps file stems to schemas, `examples` file stems to {title: body}. A request schema
     that does not exist is described as any object.

@@ -95,7 +95,7 @@ class Printout(NamedTuple):
 
 
 def convert_home(amount: Decimal, exchange_rate: Decimal | int) -> Decimal:
-    """Return an amount of a document in a foreign currency in MYR, rounded half up."""
+    """Convert an amount in a foreign currency to MYR, rounded half up."""
     return round_cents(EXACT.multiply(amount, Decimal(exchange_rate)))
 
 

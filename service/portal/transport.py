@@ -172,7 +172,7 @@ class Transport:
         """Return the portal's current time, or None if it cannot be read soon.
 
         Requests the base URL, which needs no token, counts against no rate limit and has no effect:
-        any response has a Date, whichever its status is.
+        a response with any status has a Date.
         """
         response = await self._request_root(self._config.portal_api_base, tin)
         if response is None or response.date is None:
@@ -191,8 +191,8 @@ class Transport:
     async def _exchange(self, request: Request, url: str, **options: Any) -> PortalResponse:
         """Return the response to one HTTP request.
 
-        Raises NotSent, or Unclear if no status line arrived. Also Unclear is a PUT that aiohttp has
-        repeated and that failed the second time: the first may still be processed.
+        Raises NotSent, or Unclear if no status line arrived. Raises Unclear also for a PUT that
+        aiohttp has repeated and that failed the second time: the first may still be processed.
         """
         start, began = _Start(request.before_bytes), time.monotonic()
         target = URL(url, encoded=True)

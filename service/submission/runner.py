@@ -93,9 +93,9 @@ async def begin(context: SubmissionContext, claim: Claim) -> SubmissionRun | Non
 
 
 async def begin_claimed(context: SubmissionContext, claim: Claim) -> SubmissionRun | None:
-    """Return a run of a claimed and locked submission that still has to be worked on.
+    """Return a run of a claimed submission that still has to be worked on.
 
-    Return None if the claim was lost, or too many claims have decided about it.
+    Return None if the claim was lost, or if so many claims had no result that it needs a person.
     """
     submission_run = await begin(context, claim)
     if submission_run:

@@ -59,7 +59,7 @@ _COLUMNS = (
     "possibly_received",
 )
 
-Owner = TypeVar("Owner", Claim, int)
+ClaimOrCompany = TypeVar("ClaimOrCompany", Claim, int)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -151,8 +151,8 @@ def _read_last_error(last_error: str | None) -> JsonObject:
 
 
 def persistent(
-    write: Callable[Concatenate[SubmissionContext, Owner, Arguments], Awaitable[Result]],
-) -> Callable[Concatenate[SubmissionContext, Owner, Arguments], Awaitable[Result]]:
+    write: Callable[Concatenate[SubmissionContext, ClaimOrCompany, Arguments], Awaitable[Result]],
+) -> Callable[Concatenate[SubmissionContext, ClaimOrCompany, Arguments], Awaitable[Result]]:
     """Retry a writing function while PostgreSQL is unavailable, so that no response is lost.
 
     The second argument of the function is a Claim, or the id of a company.
@@ -160,17 +160,20 @@ def persistent(
 
     @functools.wraps(write)
     async def write_with_retries(
-        context: SubmissionContext, owner: Owner, *args: Arguments.args, **values: Arguments.kwargs
+        context: SubmissionContext,
+        claim_or_company: ClaimOrCompany,
+        *args: Arguments.args,
+        **values: Arguments.kwargs,
     ) -> Result:
         for pause in REPEATS:
             try:
-                return await write(context, owner, *args, **values)
+                return await write(context, claim_or_company, *args, **values)
             except TRANSIENT_DB_ERRORS as error:
                 if not is_transient(error):
                     raise
-                log.warning("submission %s: %s", owner, describe_error(error))
+                log.warning("submission %s: %s", claim_or_company, describe_error(error))
                 await asyncio.sleep(pause)
-        return await write(context, owner, *args, **values)
+        return await write(context, claim_or_company, *args, **values)
 
     return write_with_retries
 

@@ -261,7 +261,7 @@ class WebhookDispatcher(Loop):
         )
 
     def _decrypt_secrets(self, claim: Record) -> list[bytes]:
-        """Return the encrypted secrets of a claim. Raises DecryptionError."""
+        """Return the secrets of a claim, decrypted. Raises DecryptionError."""
         return [
             self._vault.open(sealed, claim["company_id"], WEBHOOK_SECRET)
             for sealed in claim["sealed_secrets"]

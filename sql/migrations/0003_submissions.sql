@@ -108,8 +108,8 @@ call describe('submissions', '
   request_sha256: SHA-256 of the TIN and the bytes of the first request. A request that differs is
     not sent. Null: never sent.
   state: State of the submission''s state machine.
-  on_absence: Response to the client, also after a crash: failed or pending. Decides whether an
-    absent submission is released or sent again.
+  on_absence: What follows if the portal does not have it. release: its documents go back to
+    Draft, because the client was informed of a failure. retry: it is sent again.
   fence: Fencing token. Grows with each claim; a write names the token of its claim.
   lease_until: When the claim ends, unless it is renewed. Null: not claimed.
   not_before: When it is due for its next step.

@@ -40,14 +40,14 @@ select name, tin_code, registration_number, registration_type, sst_registration_
  where id = :company_id
    for no key update;
 
--- name: company_hold :exec
+-- name: company_tin_keep :exec
 -- Keep the company's TIN unchanged until the transaction ends, for a document that is about to be
 -- sent with it.
 select 1 from companies where id = :company_id for key share;
 
 -- name: company_lock_alone :exec
--- Wait for transactions that hold the company, and block new ones. Read their documents in a later
--- statement.
+-- Wait for transactions that keep the TIN of the company (company_tin_keep), and block new ones.
+-- Read their documents in a later statement.
 select 1 from companies where id = :company_id for update;
 
 -- name: company_work :one

@@ -230,9 +230,9 @@ select uuid, false
          :issue_times::timestamptz[]);
 
 -- name: comparison_move :value
--- Move a Queued submission whose number the portal has. To Uncertain, if an unknown process sent it
--- before :received_at: the next comparison then adopts its documents. To NeedsPerson, if it is that
--- of another document. No row: it is no longer Queued.
+-- Move a Queued submission if the portal lists a document with one of its numbers: to Uncertain if
+-- it may be its document, which the portal has received at :received_at, so that the next
+-- comparison adopts it; to NeedsPerson if it is another document. No row: it is no longer Queued.
 update submissions
    set state = :state, fence = fence + 1, claims = 0, reads = 0, lease_until = null,
        not_before = clock_timestamp(), absence_confirmations = 0, absence_confirmed_at = null,

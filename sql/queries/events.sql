@@ -4,7 +4,7 @@
 -- name: event_page :one
 -- Return `data`, a JSON array of at most :most records after the event :after (0: from the first),
 -- of :types unless null; `has_more`; `next_after`, the id to continue after; and `known`, null if
--- the event :after does not exist. Ordered by transaction; see 0007_events_and_webhooks.sql.
+-- the event :after does not exist. Ordered by transaction; see 0005_events_and_webhooks.sql.
 with start as (
   select transaction_id, id
     from events

@@ -83,7 +83,7 @@ select company_id, id, fence, state, claims
 select next_due(:states::text[]);
 
 -- name: submission_get :one
--- Return a submission without its bytes and documents, and the clock.
+-- Return a submission without its documents, and the clock.
 select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
        absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
        last_error::text as last_error, clock_timestamp() as now
@@ -118,10 +118,10 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
--- Sending later may have been sent. No row also while sending is held, on another database than the
--- recorded one, whose rows may be older than what was sent, after a request with another hash, and
--- if the submission has other documents than the request. Nothing may be sent if `confirmation` is
--- null, or another one after the commit.
+-- Sending later may have been sent. No row also while sending is held, after a request with another
+-- hash, if the submission has other documents than the request, and on another database than the
+-- recorded one, because its rows may be older than what was sent. Nothing may be sent if
+-- `confirmation` is null, or has changed after the commit.
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -180,7 +180,8 @@ update submissions s
  where s.company_id = :company_id and s.id = m.row_id
    and s.fence = m.fence and s.lease_until is not null and s.state = m.expected
 returning s.id,
-          pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null as is_told;
+          pg_notify('submission_moved', format('%s:%s', s.company_id, s.id)) is not null
+            as is_notified;
 
 -- name: submission_release :exec
 -- Release claims without a result, and count them no more. :given is an array of {id, fence,
@@ -218,8 +219,8 @@ select id
 
 -- name: submissions_unsent :many
 -- Return a locked submission that was never sent, then the others of the same taxpayer that are not
--- claimed, oldest first, which it locks: the bytes and the numbers of their documents. Those with a
--- claim that gave no result are left out and go alone. Does not wait for locks.
+-- claimed, oldest first, and lock them: the size in bytes and the numbers of their documents. Those
+-- with a claim that gave no result are left out and go alone. Does not wait for locks.
 select s.id, sent.size, sent.numbers
   from submissions s
  cross join lateral (

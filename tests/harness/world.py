@@ -768,11 +768,11 @@ class World(Tables):
         self,
         job: Cancelling,
         state: cancellation.CancellationState,
-        result: cancellation.Note | cancellation.Wait | cancellation.End,
+        result: cancellation.Cancelled | cancellation.Wait | cancellation.End,
     ) -> None:
         """Store the result of a cancellation, as the claim permits."""
         match result:
-            case cancellation.Note():
+            case cancellation.Cancelled():
                 self._record_cancelled(job)
             case cancellation.Wait(delay):
                 self._postpone_cancel(job, state, delay)

@@ -25,7 +25,7 @@ from service.submission import store
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.locked_documents import lock_document
 from service.submission.machine import cancellation as rules
-from service.submission.machine.cancellation import CancellationState, End, Note, Wait
+from service.submission.machine.cancellation import CancellationState, Cancelled, End, Wait
 from service.submission.machine.failures import FAILURES, refuse_cancellation
 from service.submission.machine.types import Change
 
@@ -132,7 +132,7 @@ async def _check_tin_verified(
     conn: Connection, company_id: int, submitted_document_id: int
 ) -> None:
     """Raise BadRequest if the document has the company's current TIN and that is not verified."""
-    await sql.company_hold(conn, company_id=company_id)
+    await sql.company_tin_keep(conn, company_id=company_id)
     if await sql.cancellation_lacks_verified_tin(
         conn, company_id=company_id, id=submitted_document_id
     ):
@@ -230,13 +230,13 @@ async def _write(
     context: SubmissionContext,
     cancellation: Cancellation,
     state: CancellationState,
-    result: Note | Wait | End,
+    result: Cancelled | Wait | End,
 ) -> ApiError | None:
     """Store the result of a request or of a read. Return None, or the error for the caller."""
     async with context.database.company(cancellation.company_id) as conn:
         match result:
-            case Note():
-                await _note(conn, cancellation, result)
+            case Cancelled():
+                await _record_cancelled(conn, cancellation, result)
                 return None
             case Wait():
                 await _wait(conn, cancellation, state, result.delay)
@@ -251,7 +251,9 @@ async def _write(
                 return _by_authority(code, wait) if ended else refuse_cancellation(OUTCOME_UNKNOWN)
 
 
-async def _note(conn: Connection, cancellation: Cancellation, result: Note) -> None:
+async def _record_cancelled(
+    conn: Connection, cancellation: Cancellation, result: Cancelled
+) -> None:
     company = cancellation.company_id
     # Read again: the document may have moved to another submission.
     doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)

@@ -111,11 +111,11 @@ async def compare_claimed(
     is_complete = reason != UNKNOWN
     context = _make_patient(context) if is_complete else context
     try:
-        async with hold_claim(context, company_id, fence, is_complete) as held:
+        async with hold_claim(context, company_id, fence, is_complete) as own_claim:
             if is_complete:
-                await compare(context, company_id, held=held)
+                await compare(context, company_id, own_claim=own_claim)
             else:
-                await _look_up(context, held)
+                await _look_up(context, own_claim)
     except ComparisonStopped as why:
         log.info("comparison company=%d: %s", company_id, why)
     except PortalError as error:
@@ -125,24 +125,24 @@ async def compare_claimed(
     return True
 
 
-async def _look_up(context: SubmissionContext, held: ComparisonClaim) -> None:
+async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
     """Compare a company over the time since its first send with an unknown outcome.
 
     Raises PortalError.
     """
-    context, company_id = await context.sign_in(held.company_id), held.company_id
+    context, company_id = await context.sign_in(own_claim.company_id), own_claim.company_id
     async with context.database.reading(company_id) as conn:
         rows = await sql.comparison_unknown(conn, company_id=company_id)
     for row in rows:
         span = _Span(company_id, row["tin"], row["first_sent_at"], row["now"], False, False)
-        await _compare(context, span, held)
+        await _compare(context, span, own_claim)
 
 
 async def compare(
     context: SubmissionContext,
     company_id: int,
     days: int | None = None,
-    held: ComparisonClaim | None = None,
+    own_claim: ComparisonClaim | None = None,
 ) -> JsonObject:
     """Compare a company completely, store the findings and take over later states.
 
@@ -163,7 +163,7 @@ async def compare(
     verified = {basis["own_tin"]} if basis["own_tin"] else set()
     for tin in verified | {row["tin"] for row in rows}:
         span = _Span(company_id, tin, since, now, is_held, is_complete=True)
-        for name, n in (await _compare(context, span, held)).items():
+        for name, n in (await _compare(context, span, own_claim)).items():
             counts[name] += n
     async with context.database.company(company_id) as conn:
         await sql.comparison_done(
@@ -189,14 +189,16 @@ async def compare(
 
 
 async def _compare(
-    context: CompanyContext, span: _Span, held: ComparisonClaim | None
+    context: CompanyContext, span: _Span, own_claim: ComparisonClaim | None
 ) -> dict[str, int]:
     """Compare one TIN, decide about unknown outcomes, store the findings and return their counts.
 
     Raises PortalError, also if the clocks differ while sending is held: the settling time cannot be
     measured then. Otherwise no absence is confirmed while they differ.
     """
-    unknown = held and UnknownOutcomes(context, held, span.tin, span.listed_from, span.until)
+    unknown = own_claim and UnknownOutcomes(
+        context, own_claim, span.tin, span.listed_from, span.until
+    )
     try:
         if unknown and not await _needs_listing(span, unknown):
             return {}

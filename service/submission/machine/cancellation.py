@@ -1,10 +1,10 @@
 """The rules of a cancellation. The caller provides the requests to the portal.
 
-The intent is committed before the request is sent. Only a response that
-confirms the cancellation counts as success: a repeated request may be refused because the first one
-was processed, so otherwise the state of the document decides. A request without a trustworthy
-response may be processed late. Until its settling time is over, the state is read repeatedly with
-backoff, and a document that is still Valid proves nothing.
+The intent is committed before the request is sent. Only a response that confirms the cancellation
+counts as success: a repeated request may be refused because the first one was processed, so
+otherwise the state of the document decides. A request without a trustworthy response may be
+processed late. Until its settling time is over, the state is read repeatedly with backoff, and a
+document that is still Valid proves nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Requests(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Cancelled:
     """Store that the document is cancelled. This is a fact and needs no claim."""
 
     at: datetime | None = None
@@ -85,7 +85,7 @@ class End:
 
 async def resolve(
     state: CancellationState, requests: Requests, times: Times, is_new: bool
-) -> tuple[CancellationState, Note | Wait | End]:
+) -> tuple[CancellationState, Cancelled | Wait | End]:
     """Send the request of a new cancellation, and read the state of the document if necessary.
 
     Return the state after that, and the result to store. A cancellation that is not new is only
@@ -102,14 +102,14 @@ async def resolve(
             elif not isinstance(error, Refused) and state.sent_by is None:
                 return state, End(code, _asked_wait(error))
         else:
-            return state, Note()
+            return state, Cancelled()
     # A request may be refused because an earlier one was processed.
     try:
         shown = await requests.read()
     except PortalError as error:
         return state, Wait(max(_asked_wait(error) or NO_DELAY, _next_look(state, times)))
     if shown.status == "Cancelled":
-        return state, Note(shown.cancelled_at, shown.reason)
+        return state, Cancelled(shown.cancelled_at, shown.reason)
     if shown.status in states.FINAL or (shown.status != UNKNOWN and state.is_settled(times)):
         return state, End(code)
     return state, Wait(_next_look(state, times))

@@ -149,7 +149,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
 
 
 def exclude_taken(submission: Submission, write: Write, taken: set[int]) -> Write:
-    """Return the Write with documents left to manual review whose uuids other documents have.
+    """Return a Write that leaves documents to manual review if other documents have their uuids.
 
     `taken` are their ids. They do not change, so that the uuid stays with the other document.
     """

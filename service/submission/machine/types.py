@@ -125,7 +125,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A process has claimed the submission and holds its lock."""
+    """A process has claimed the submission and holds its lock. A poll needs no lock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
 
     Return whether it has other documents now. Only submissions that were never sent are merged, and
     one whose processing failed before is sent alone, so that it blocks no others. Locks
-    submissions, then documents, but no invoices or notes: transactions that change those lock them
-    before. Skips submissions that are being merged or sent.
+    submissions, then their submitted documents, but no documents: transactions that change those
+    lock them before. Skips submissions that are being merged or sent.
     """
     if submission.on_absence != "retry" or submission.claims != 1 or submission.possibly_received:
         return False

@@ -126,7 +126,7 @@ def build_request(tin: str, contents: Sequence[Row]) -> StoredRequest:
 
 
 class PortalTransmission:
-    """One request to the portal. The stack closes it, and a request that was not sent.
+    """One request to the portal. The stack closes its connection, also if nothing was sent.
 
     The connection comes first, so that STALE_SECONDS limits only the time from the intent to the
     first byte.
@@ -159,7 +159,7 @@ class PortalTransmission:
         ):
             return NotReceived(describe_clocks_apart(difference))
         if await batch.merge_waiting(context, self.run.claim, submission):
-            # Without its documents, no intent can be committed.
+            # If the claim was lost, the former run continues, and its intent is not committed.
             self.run = await begin(context, self.run.claim) or self.run
         return None
 

@@ -1,4 +1,4 @@
-"""Start of a submission: build the document, store its bytes and the intent, then send it.
+"""Start of a submission: build the document, store it as a Queued submission, then send it.
 
 A request for a document that is already being submitted waits for that outcome. A document is
 never sent twice.
@@ -108,8 +108,8 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """The way in which a submission is to be sent.
+class SubmissionOrder:
+    """The way in which a document is to be submitted.
 
     With a `lease` the caller holds the claim at once, else a worker takes it up. The `attempt_key`
     finds the submission if the response to the commit is lost.
@@ -180,7 +180,7 @@ async def _begin(
     Raises BadRequest, after it was recorded, if the submission is refused. If the commit was not
     confirmed, the submission is looked up on another connection and continued if it exists.
     """
-    intent = Intent("release", context.config.portal_lease)
+    order = SubmissionOrder("release", context.config.portal_lease)
     try:
         async with context.database.company(company_id) as conn:
             row = await lock_document(conn, kind, company_id, document_id)
@@ -188,12 +188,12 @@ async def _begin(
                 return row["status"], None
             await guard(conn, row)
             record = LockedRecord(company_id, kind, row)
-            prepared = await prepare_submission(context, conn, record, intent)
+            prepared = await prepare_submission(context, conn, record, order)
             failpoints.reach("before_freeze_commit")
     except TRANSIENT_DB_ERRORS:
         async with context.database.reading(company_id) as conn:
             stored = await sql.submission_of_attempt(
-                conn, company_id=company_id, attempt_key=intent.attempt_key
+                conn, company_id=company_id, attempt_key=order.attempt_key
             )
         if stored is None:
             raise
@@ -228,9 +228,9 @@ async def start_if_requested(
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
     at_once = requested.at_once and not is_held
-    intent = Intent("retry", context.config.portal_lease if at_once else None)
+    order = SubmissionOrder("retry", context.config.portal_lease if at_once else None)
     prepared = await prepare_submission(
-        context, conn, LockedRecord(company_id, INVOICE, row), intent
+        context, conn, LockedRecord(company_id, INVOICE, row), order
     )
     if isinstance(prepared, BadRequest):
         return Started(code=prepared.code, errors=prepared.more["errors"])
@@ -269,7 +269,7 @@ async def describe_outcome(
 
 
 async def prepare_submission(
-    context: SubmissionContext, conn: Connection, record: LockedRecord, intent: Intent
+    context: SubmissionContext, conn: Connection, record: LockedRecord, order: SubmissionOrder
 ) -> Claim | BadRequest:
     """Store a Queued submission of a locked record with its final bytes, and return its claim.
 
@@ -278,7 +278,7 @@ async def prepare_submission(
     """
     try:
         document = await _load(context, conn, record)
-        content = await _make_content(context, conn, document, intent)
+        content = await _make_content(context, conn, document, order)
     except BadRequest as refusal:
         await sql.submission_refuse(
             conn,
@@ -287,7 +287,7 @@ async def prepare_submission(
             failure=json_codec.dumps(describe_not_sent(refusal.code, list_reasons(refusal))),
         )
         return refusal
-    return await _store(conn, document, content, intent)
+    return await _store(conn, document, content, order)
 
 
 async def _load(
@@ -299,7 +299,7 @@ async def _load(
     validated the document.
     """
     await check_ready(conn, context.config, record)
-    await sql.company_hold(conn, company_id=record.company_id)
+    await sql.company_tin_keep(conn, company_id=record.company_id)
     document = await load_document(conn, context.config, record)
     _check_tin_verified(document.issuer)
     return document
@@ -313,7 +313,7 @@ def _check_tin_verified(issuer: JsonObject) -> None:
 
 
 async def _make_content(
-    context: SubmissionContext, conn: Connection, document: SendableDocument, intent: Intent
+    context: SubmissionContext, conn: Connection, document: SendableDocument, order: SubmissionOrder
 ) -> Content:
     """Return the bytes to send: those of an unchanged earlier attempt, or new ones.
 
@@ -322,7 +322,7 @@ async def _make_content(
     former = await _find_former(conn, document)
     issued_at = former.content.issued_at if former else document.next_issue_time
     former_id = former.submitted_document_id if former else None
-    await eligibility.check_not_blocked(conn, document, intent.on_absence, former_id)
+    await eligibility.check_not_blocked(conn, document, order.on_absence, former_id)
     if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
         raise refuse_submission("check_failed", errors)
     if former:
@@ -358,19 +358,19 @@ def _encode_unsigned(built: JsonObject) -> bytes:
 
 
 async def _store(
-    conn: Connection, document: SendableDocument, content: Content, intent: Intent
+    conn: Connection, document: SendableDocument, content: Content, order: SubmissionOrder
 ) -> Claim:
     """Insert the submission and its document, and return the claim on it."""
     # Without a lease the submission is delayed, so that others can be merged with it.
-    delay = None if intent.lease else document.config.portal_batch
+    delay = None if order.lease else document.config.portal_batch
     submission = await sql.submission_insert(
         conn,
         company_id=document.company_id,
-        attempt_key=intent.attempt_key,
+        attempt_key=order.attempt_key,
         tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
-        on_absence=intent.on_absence,
+        on_absence=order.on_absence,
         possibly_received=content.was_sent,
-        lease=intent.lease,
+        lease=order.lease,
         delay=delay,
     )
     await sql.submitted_document_insert(
@@ -385,18 +385,18 @@ async def _store(
         document_hash=hashlib.sha256(content.data).hexdigest(),
         content=content.data,
     )
-    if intent.lease is None:
+    if order.lease is None:
         await sql.work_due_notify(conn)
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 
 async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Outcome:
-    """Send a submission and return its row after the result or at the end of the wait."""
+    """Send a submission, and return its outcome after the send or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(_send_or_release(context, claim))},
         timeout=context.config.submit_wait.total_seconds(),
     )
-    return await _get_submission(context, claim.company_id, document_id)
+    return await _get_outcome(context, claim.company_id, document_id)
 
 
 async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
@@ -412,18 +412,18 @@ async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
 
 
 async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
-    """Wait for a submission of another request, and return its row. It is not waited for in a hold.
+    """Wait for the submission of another request, and return its outcome. A hold ends the wait.
 
     The document is followed from submission to submission, because it may be merged into another or
     split off.
     """
     until = time.monotonic() + context.config.submit_wait.total_seconds()
-    row = await _get_submission(context, company_id, document_id)
+    row = await _get_outcome(context, company_id, document_id)
     submitted_document_id = row.submitted_document_id
     while True:
         submission_id = row.id
         with context.waiters.waiting(company_id, submission_id) as moved:
-            row = await _get_submission(context, company_id, document_id)
+            row = await _get_outcome(context, company_id, document_id)
             left = until - time.monotonic()
             is_answered = row.state in ANSWERED or row.is_held
             if row.submitted_document_id != submitted_document_id or is_answered or left <= 0:
@@ -432,7 +432,7 @@ async def _join(context: SubmissionContext, company_id: int, document_id: int) -
                 await wait_for_event(moved, min(left, RECHECK.total_seconds()))
 
 
-async def _get_submission(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
+async def _get_outcome(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
     async with context.database.reading(company_id) as conn:
         row = await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
     return Outcome(**row)

@@ -7,7 +7,7 @@
 -- and the step may be undone.
 --
 -- The oldest write transaction of the server is noted, because the event feed and webhooks wait for
--- it; see 0007_events_and_webhooks.sql.
+-- it; see 0005_events_and_webhooks.sql.
 --
 -- Times that were recorded after the step and before it was noticed are moved too. The step is at
 -- least the difference from the time that was seen last.

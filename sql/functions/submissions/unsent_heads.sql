@@ -1,6 +1,6 @@
--- It blocks those after it: while it fails or is being prepared, they wait with it, so that a
--- company logs in and fills a request once and not for each document. Submissions that a client
--- request sends itself (leased without a claim) are left out.
+-- The oldest submission of a company blocks those after it: while it fails or is being prepared,
+-- they wait with it, so that a company logs in and fills a request once and not for each document.
+-- Submissions that a client request sends itself (leased without a claim) are left out.
 -- A recursive query instead of a grouped one: it reads one index entry for each company.
 create or replace function unsent_heads()
   returns table (company_id bigint, id bigint, due_at timestamptz)
