@@ -12,7 +12,7 @@ from service.documents.codes import BUILT_IN
 from .answers import Body, Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
 from .clock import instant
 from .controls import Call, Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
@@ -92,9 +92,7 @@ def refuse_same_payload(call: Call) -> str:
     sandbox, sha256 = call.sandbox, hashlib.sha256(call.body).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
     taxpayer = call.caller["taxpayer"]
-    last = sql.submission_same_payload(
-        sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window
-    )
+    last = sandbox.db.submission_same_payload(taxpayer=taxpayer, sha256=sha256, since=now - window)
     if last is not None and sandbox.controls.payload_detection:
         raise duplicate_payload(last + window - now)
     return sha256
@@ -185,10 +183,9 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry
     """
     accepted = [each for each in checked if not each.findings]
     uid, now = (new_uuid() if accepted else None), sandbox.now()
-    with transaction(sandbox.db):
+    with sandbox.db.transaction():
         if uid:
-            sql.submission_insert(
-                sandbox.db,
+            sandbox.db.submission_insert(
                 uid=uid,
                 taxpayer=caller["taxpayer"],
                 client_id=caller["client_id"],
@@ -227,12 +224,12 @@ def get_submission(call: Call) -> Body:
     """Return a page of a submission's documents to its submitter. Portal: 5.1"""
     sandbox, caller, uid = call.sandbox, call.caller, call.path["uid"]
     size, skip = read_page(call.query)
-    row = sql.submission_get(sandbox.db, uid=uid)
+    row = sandbox.db.submission_get(uid=uid)
     earliest = sandbox.now() - sandbox.controls.not_found_seconds
     if row is None or not submitted_by(row, caller) or row["received_at"] > earliest:
         raise not_found("submission", uid)
-    statuses = dict(sql.submission_statuses(sandbox.db, uid=uid))
-    shown = sql.document_of_submission(sandbox.db, uid=uid, size=size, skip=skip)
+    statuses = dict(sandbox.db.submission_statuses(uid=uid))
+    shown = sandbox.db.document_of_submission(uid=uid, size=size, skip=skip)
     return {
         "submissionUid": uid,
         "documentCount": sum(statuses.values()),
