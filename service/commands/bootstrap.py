@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import logging
 import os
 import resource
@@ -26,7 +27,8 @@ from typing import TypeVar
 import uvloop
 
 from service import logs
-from service.commands.command_line import Action, print_json
+from service.commands.command_line import print_json
+from service.commands.companies import require_company
 from service.commands.operator_errors import DATABASE_ERRORS, OperatorError, describe_database_error
 from service.commands.running import read_running_config
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
@@ -221,20 +223,25 @@ async def run_command(
     *arguments: object,
     **options: object,
 ) -> _Result:
-    """Return the result of a command on the configured database, which is migrated."""
+    """Return the result of a command on the configured database, which is migrated.
+
+    Raises OperatorError if the option `company_id` names no company.
+    """
+    company_id = options.get("company_id")
     async with with_postgres(with_portal(config)) as config:
         await migrate_database(config)
         async with connected_database(config, 2) as database:
             with acting_as("command"):
+                if isinstance(company_id, int):
+                    await require_company(database, company_id)
                 return await command(config, database, *arguments, **options)
 
 
-def on_database(command: Callable[..., Awaitable[object]]) -> Action:
-    """Return the action that runs a command, and prints its result as JSON if it has one."""
-
-    def act(**options: object) -> None:
-        result = run(run_command(read_running_config(), command, **options))
-        if result is not None:
-            print_json(result)
-
-    return act
+def run_action(action: Callable[..., object], options: JsonMapping) -> None:
+    """Run a function, or a coroutine function on the database, whose result is printed as JSON."""
+    if not inspect.iscoroutinefunction(action):
+        action(**options)
+        return
+    result = run(run_command(read_running_config(), action, **options))
+    if result is not None:
+        print_json(result)

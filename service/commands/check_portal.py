@@ -6,9 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option
-from service.commands.companies import require_company
 from service.commands.reconcile import submission_context
 from service.config import Config
 from service.db.statements import sql
@@ -26,7 +24,7 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "check-portal",
-        on_database(_check_portal),
+        _check_portal,
         "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
         "certificate, code lists; with `--company` also the company's profile, login, TIN and "
         "certificate, otherwise a line for each company that can send. Sends no document. "
@@ -59,9 +57,6 @@ async def _check(
     """Yield the steps of the portal, and of one company or a summary of each."""
     check = ConnectionCheck(context)
     try:
-        if company_id is not None:
-            async with context.database.reading(company_id) as conn:
-                await require_company(conn, company_id)
         async for step in check.check_portal():
             yield step
         of_companies = (

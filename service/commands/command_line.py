@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from service.version import VERSION
 
-#: Runs a command with its arguments by name.
+#: Runs a command with its arguments by name. A coroutine function runs on the database.
 Action = Callable[..., object]
 
 
