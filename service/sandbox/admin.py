@@ -31,23 +31,18 @@ class ClockMove(msgspec.Struct):
     seconds: float
 
 
-class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
+class Code(msgspec.Struct, rename={"start": "from", "end": "to", "table": "list"}):
     """A code with its validity, `from` included and `to` excluded. An absent limit is open."""
 
     code: str
     start: str | None = None
     end: str | None = None
+    table: str = ""  # the list, unless the code is in one
 
     def store(self, sandbox: Sandbox, table: str) -> None:
         """Store the validity. Raises ValueError."""
         start, end = (text and seconds_of(text) for text in (self.start, self.end))
         sandbox.db.code_put(list=table, code=self.code, active_from=start, active_to=end)
-
-
-class DatedCode(Code, kw_only=True, rename={"table": "list"}):
-    """A code of a list."""
-
-    table: str
 
 
 class CodeList(msgspec.Struct, rename={"table": "list"}):
@@ -186,8 +181,8 @@ def put_client(sandbox: Sandbox, client: Client) -> Body:
     return {"client_id": client.client_id}
 
 
-@serve("PUT", "codes", DatedCode)
-def put_code(sandbox: Sandbox, code: DatedCode) -> Body:
+@serve("PUT", "codes", Code)
+def put_code(sandbox: Sandbox, code: Code) -> Body:
     """Set the validity of a code."""
     require_known("list", code.table, LIST_NAMES)
     code.store(sandbox, code.table)

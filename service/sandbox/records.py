@@ -110,8 +110,12 @@ def party_columns(document: UblDocument) -> dict[str, str]:
     for who in ("issuer", "receiver", "supplier", "buyer"):
         party: UblParty = getattr(document, who)
         scheme, identity = party.identity
-        columns |= {f"{who}_tin": party.tin, f"{who}_name": party.name}
-        columns |= {f"{who}_scheme": scheme, f"{who}_id": identity}
+        columns |= {
+            f"{who}_tin": party.tin,
+            f"{who}_name": party.name,
+            f"{who}_scheme": scheme,
+            f"{who}_id": identity,
+        }
     return columns
 
 

@@ -64,7 +64,9 @@ def submit(call: Call) -> Body:
 def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     """Return the documents, with their format in upper case. Raises Refusal."""
     if content_type in XML_TYPES:
-        raise not_implemented(
+        raise refusal_with_detail(
+            501,
+            "NotImplemented",
             "The sandbox reads submissions in JSON only. XML documents are accepted in a JSON "
             "submission with the format XML.",
             "submission",
@@ -115,11 +117,6 @@ def too_large(message: str) -> Refusal:
     return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
 
 
-def not_implemented(message: str, target: str) -> Refusal:
-    """Return the refusal of a request that the portal could process and the sandbox cannot."""
-    return refusal_with_detail(501, "NotImplemented", message, target)
-
-
 def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
     """Run the immediate checks of one document.
 
@@ -157,7 +154,9 @@ def decode_document(entry: Entry) -> UblDocument | Finding:
     except ValueError:
         return Finding(None, "Document cannot be parsed.", "document")
     if entry.format == "XML" and document.version in SIGNED_VERSIONS:
-        raise not_implemented(
+        raise refusal_with_detail(
+            501,
+            "NotImplemented",
             f"The sandbox cannot validate signatures in XML. Send version {document.version} "
             "as JSON, or an XML document of version 1.0 or 1.2.",
             document.number,
@@ -214,7 +213,7 @@ def reject(number: str, findings: list[Finding]) -> Body:
     Its code is null if the document could not be read, when no finding has a code or a path.
     Portal: 4.2
     """
-    details = [detail(each.code, each.message, each.target, each.path) for each in findings]
+    details = [detail(*each) for each in findings]
     code = "3" if any(each.code or each.path for each in findings) else None
     error = detail(code, "Validation Error", number, details=details)
     return {"invoiceCodeNumber": number, "error": error}

@@ -75,7 +75,7 @@ def run_step(step: ValidationStep, document: UblDocument, row: Row, sandbox: San
     # A rule without a published code has the code of its step.
     malay = f"Langkah{step.number}: {step.malay} tidak sah"
     inner = [
-        standard_error(detail(each.code or step.code, each.message, each.target, each.path), malay)
+        standard_error(detail(each.code or step.code, *each[1:]), malay)
         for each in step.check(document, row, sandbox)
     ]
     if not inner:

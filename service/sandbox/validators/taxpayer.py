@@ -5,7 +5,6 @@ can be tried.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..controls import Sandbox
 from ..database import Row
@@ -87,4 +86,4 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
 
 def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
-    return replace(finding_at(party.root, code, f"{message} - {party.role}"), target="TIN")
+    return finding_at(party.root, code, f"{message} - {party.role}")._replace(target="TIN")
