@@ -16,7 +16,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
-    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -196,17 +195,12 @@ async def migrate_database(config: Config) -> list[str]:
 
 
 async def check_database(config: Config) -> None:
-    """Raise OperatorError if PostgreSQL is not durable, or has secrets of another SECRET_KEY."""
+    """Raise OperatorError if PostgreSQL is not durable, or SECRET_KEY decrypts no stored secret."""
     async with connected_database(config, 1) as database, database.across() as conn:
         unsafe = await sql.unsafe_settings(conn)
         rows = await sql.secret_key_ids(conn)
     if unsafe and config.database_durability == "on":
         raise OperatorError(NOT_DURABLE.format(" and ".join(unsafe)))
-    _check_secret_keys(config, rows)
-
-
-def _check_secret_keys(config: Config, rows: Sequence[JsonMapping]) -> None:
-    """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
     stored = {row["secret_key"] for row in rows}
     known = {version_of_key(key) for key in (config.secret_key, config.secret_key_previous)}
     if stored and not stored & known:

@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from service.commands.command_line import CommandLine, add_company_option
+from service.commands.companies import find_comparable_companies
 from service.commands.reconcile import submission_context
 from service.config import Config
-from service.db.statements import sql
 from service.db.transactions import Database
 from service.submission.context import SubmissionContext
 from service.submission.operator.connection_check import CheckStep, ConnectionCheck
@@ -74,8 +74,7 @@ async def _summarize_companies(
     context: SubmissionContext, check: ConnectionCheck
 ) -> AsyncGenerator[CheckStep, None]:
     """Yield a step for each company that can send, or has sent."""
-    async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
+    ids = await find_comparable_companies(context.database)
     if not ids:
         yield CheckStep("companies", "skipped", NO_COMPANIES)
     for company_id in ids:

@@ -108,6 +108,12 @@ async def require_company(database: Database, company_id: int) -> None:
             raise OperatorError(f"There is no company {company_id}.")
 
 
+async def find_comparable_companies(database: Database) -> list[int]:
+    """Return the ids of the companies that can send, or have sent."""
+    async with database.across() as conn:
+        return [row["company_id"] for row in await sql.comparison_companies(conn)]
+
+
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
     """Create a company with a verified TIN and return {id}.
 

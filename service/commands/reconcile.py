@@ -11,6 +11,7 @@ import asyncpg
 
 from service import json_codec
 from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.companies import find_comparable_companies
 from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
@@ -176,8 +177,7 @@ async def reconcile(
 
 
 async def _find_companies(context: SubmissionContext, company_id: int | None) -> list[int]:
-    async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
+    ids = await find_comparable_companies(context.database)
     if company_id is None:
         return ids
     if company_id not in ids:
