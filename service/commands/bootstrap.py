@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import logging
 import os
 import resource
@@ -15,7 +16,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
-    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +26,8 @@ from typing import TypeVar
 import uvloop
 
 from service import logs
-from service.commands.command_line import Action, print_json
+from service.commands.command_line import print_json
+from service.commands.companies import require_company
 from service.commands.operator_errors import DATABASE_ERRORS, OperatorError, describe_database_error
 from service.commands.running import read_running_config
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
@@ -194,17 +195,12 @@ async def migrate_database(config: Config) -> list[str]:
 
 
 async def check_database(config: Config) -> None:
-    """Raise OperatorError if PostgreSQL is not durable, or has secrets of another SECRET_KEY."""
+    """Raise OperatorError if PostgreSQL is not durable, or SECRET_KEY decrypts no stored secret."""
     async with connected_database(config, 1) as database, database.across() as conn:
         unsafe = await sql.unsafe_settings(conn)
         rows = await sql.secret_key_ids(conn)
     if unsafe and config.database_durability == "on":
         raise OperatorError(NOT_DURABLE.format(" and ".join(unsafe)))
-    _check_secret_keys(config, rows)
-
-
-def _check_secret_keys(config: Config, rows: Sequence[JsonMapping]) -> None:
-    """Raise OperatorError if stored secrets exist and SECRET_KEY can decrypt none of them."""
     stored = {row["secret_key"] for row in rows}
     known = {version_of_key(key) for key in (config.secret_key, config.secret_key_previous)}
     if stored and not stored & known:
@@ -221,20 +217,25 @@ async def run_command(
     *arguments: object,
     **options: object,
 ) -> _Result:
-    """Return the result of a command on the configured database, which is migrated."""
+    """Return the result of a command on the configured database, which is migrated.
+
+    Raises OperatorError if the option `company_id` names no company.
+    """
+    company_id = options.get("company_id")
     async with with_postgres(with_portal(config)) as config:
         await migrate_database(config)
         async with connected_database(config, 2) as database:
             with acting_as("command"):
+                if isinstance(company_id, int):
+                    await require_company(database, company_id)
                 return await command(config, database, *arguments, **options)
 
 
-def on_database(command: Callable[..., Awaitable[object]]) -> Action:
-    """Return the action that runs a command, and prints its result as JSON if it has one."""
-
-    def act(**options: object) -> None:
-        result = run(run_command(read_running_config(), command, **options))
-        if result is not None:
-            print_json(result)
-
-    return act
+def run_action(action: Callable[..., object], options: JsonMapping) -> None:
+    """Run a function, or a coroutine function on the database, whose result is printed as JSON."""
+    if not inspect.iscoroutinefunction(action):
+        action(**options)
+        return
+    result = run(run_command(read_running_config(), action, **options))
+    if result is not None:
+        print_json(result)

@@ -3,9 +3,7 @@
 import sys
 from pathlib import Path
 
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option, print_json
-from service.commands.companies import require_company
 from service.commands.operator_errors import OperatorError
 from service.config import MAKE_SECRET_KEY, Config
 from service.db.encryption import Vault
@@ -21,7 +19,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "set-certificate",
-        on_database(set_certificate),
+        set_certificate,
         "Store the certificate (PEM) with which a company's documents are signed. "
         "Prints it, with a `warning` if there is one.",
     )
@@ -40,7 +38,7 @@ def register(line: CommandLine) -> None:
     )
     line.add(
         "reseal",
-        on_database(_reseal),
+        _reseal,
         "Encrypt all stored secrets with the current `SECRET_KEY`. "
         "Exit code 1 if any cannot be decrypted.",
     )
@@ -60,7 +58,6 @@ async def set_certificate(
         password = password.removesuffix("\n").removesuffix("\r")
     vault = _open_vault(config, "the private key is encrypted with it")
     async with database.company(company_id) as conn:
-        await require_company(conn, company_id)
         await sql.company_lock(conn, company_id=company_id)
         now = await sql.database_now(conn)
         signer = certificate.read_pair(

@@ -6,12 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option
-from service.commands.companies import require_company
+from service.commands.companies import find_comparable_companies
 from service.commands.reconcile import submission_context
 from service.config import Config
-from service.db.statements import sql
 from service.db.transactions import Database
 from service.submission.context import SubmissionContext
 from service.submission.operator.connection_check import CheckStep, ConnectionCheck
@@ -26,7 +24,7 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "check-portal",
-        on_database(_check_portal),
+        _check_portal,
         "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
         "certificate, code lists; with `--company` also the company's profile, login, TIN and "
         "certificate, otherwise a line for each company that can send. Sends no document. "
@@ -59,9 +57,6 @@ async def _check(
     """Yield the steps of the portal, and of one company or a summary of each."""
     check = ConnectionCheck(context)
     try:
-        if company_id is not None:
-            async with context.database.reading(company_id) as conn:
-                await require_company(conn, company_id)
         async for step in check.check_portal():
             yield step
         of_companies = (
@@ -79,8 +74,7 @@ async def _summarize_companies(
     context: SubmissionContext, check: ConnectionCheck
 ) -> AsyncGenerator[CheckStep, None]:
     """Yield a step for each company that can send, or has sent."""
-    async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
+    ids = await find_comparable_companies(context.database)
     if not ids:
         yield CheckStep("companies", "skipped", NO_COMPANIES)
     for company_id in ids:

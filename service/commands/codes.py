@@ -9,7 +9,6 @@ from pathlib import Path
 import aiohttp
 
 from service import json_codec
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
 from service.commands.operator_errors import OperatorError
 from service.config import Config
@@ -47,7 +46,7 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     line.add(
         "import-codes",
-        on_database(import_codes),
+        import_codes,
         "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
         "stay.",
     ).add_argument("files", nargs="+", metavar="FILE")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from service.version import VERSION
 
-#: Runs a command with its arguments by name.
+#: Runs a command with its arguments by name. A coroutine function runs on the database.
 Action = Callable[..., object]
 
 
 class CommandLine:
-    """The argument parser with its commands. `by_name` are the parsers of the commands."""
+    """The argument parser with its commands."""
 
     def __init__(self, default: Action) -> None:
         """Create a command line that runs `default` without a command."""
@@ -20,15 +20,13 @@ class CommandLine:
             "--version", action="version", version=VERSION, help="print the version and exit"
         )
         self.parser.set_defaults(command=default)
-        self.by_name: dict[str, argparse.ArgumentParser] = {}
-        self._commands = self.parser.add_subparsers(metavar="COMMAND")
+        self.commands = self.parser.add_subparsers(metavar="COMMAND")
 
     def add(self, name: str, action: Action, description: str) -> argparse.ArgumentParser:
         """Add a command and return its parser. Help lists the first sentence of `description`."""
         summary = description.partition(". ")[0].removesuffix(".")
-        parser = self._commands.add_parser(name, help=summary, description=description)
+        parser = self.commands.add_parser(name, help=summary, description=description)
         parser.set_defaults(command=action)
-        self.by_name[name] = parser
         return parser
 
 

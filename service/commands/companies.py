@@ -5,12 +5,10 @@ from collections.abc import Collection
 from datetime import datetime
 
 from service import json_codec, schema
-from service.commands.bootstrap import on_database
 from service.commands.cell_registry import claim_tin
 from service.commands.command_line import CommandLine, add_company_option
 from service.commands.operator_errors import OperatorError
 from service.config import Config
-from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database, Owner
 from service.documents import codes
@@ -43,7 +41,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "add-company",
-        on_database(add_company),
+        add_company,
         "Create a company with a verified TIN and print its id. Validates like "
         "`PUT /api/companies`.",
     )
@@ -55,34 +53,34 @@ def register(line: CommandLine) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
     parser = line.add(
         "verify-tin",
-        on_database(verify_tin),
+        verify_tin,
         "Confirm a company's TIN. Fails if it is verified for another company and not shared. "
         "With `--tin`, fails if the company has another TIN by now.",
     )
     add_company_option(parser)
     parser.add_argument("--tin", help="the TIN that was confirmed")
-    parser = line.add("share-tin", on_database(share_tin), "Allow several companies to use a TIN.")
+    parser = line.add("share-tin", share_tin, "Allow several companies to use a TIN.")
     parser.add_argument("--tin", required=True)
     parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
     parser = line.add(
         "unshare-tin",
-        on_database(unshare_tin),
+        unshare_tin,
         "Allow only one company to use a TIN again. Fails while it is verified for several.",
     )
     parser.add_argument("--tin", required=True)
-    parser = line.add("add-key", on_database(add_key), "Create an API key and print it, once.")
+    parser = line.add("add-key", add_key, "Create an API key and print it, once.")
     add_company_option(parser)
     add_key_options(parser)
     parser = line.add(
         "revoke-key",
-        on_database(revoke_key),
+        revoke_key,
         "Revoke a key of a company or an account. "
         "It stops working in every process within a second.",
     )
     parser.add_argument("key_id", metavar="KEY_ID")
     parser = line.add(
         "audit",
-        on_database(_print_audit),
+        _print_audit,
         "Print the audit log of a company, one JSON object per line: documents, e-invoice "
         "requests, keys, settings, roles, certificates, webhooks, with old and new values.",
     )
@@ -103,10 +101,17 @@ def add_key_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
 
 
-async def require_company(conn: Connection, company_id: int) -> None:
+async def require_company(database: Database, company_id: int) -> None:
     """Raise OperatorError if there is no such company."""
-    if await sql.issuer_get(conn, company_id=company_id) is None:
-        raise OperatorError(f"There is no company {company_id}.")
+    async with database.company(company_id) as conn:
+        if await sql.issuer_get(conn, company_id=company_id) is None:
+            raise OperatorError(f"There is no company {company_id}.")
+
+
+async def find_comparable_companies(database: Database) -> list[int]:
+    """Return the ids of the companies that can send, or have sent."""
+    async with database.across() as conn:
+        return [row["company_id"] for row in await sql.comparison_companies(conn)]
 
 
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
@@ -145,7 +150,6 @@ async def verify_tin(
     A TIN that is verified for another company violates companies_tin_once.
     """
     async with database.company(company_id) as conn:
-        await require_company(conn, company_id)
         row = await sql.company_tin_lock(conn, company_id=company_id)
         if not row["tin"]:
             raise OperatorError(f"Company {company_id} has no TIN.")
@@ -219,7 +223,6 @@ async def add_key(
     """
     expires_at = read_instant(expires)
     async with database.company(company_id) as conn:
-        await require_company(conn, company_id)
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
         await api_keys.insert_key(conn, company_id, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
@@ -263,7 +266,6 @@ def read_instant(text: str | None) -> datetime | None:
 async def _print_audit(config: Config, database: Database, company_id: int, most: int) -> None:
     """Print the last entries of a company's audit log as JSON, oldest first."""
     async with database.reading(company_id) as conn:
-        await require_company(conn, company_id)
         rows = await sql.audit_page(conn, company_id=company_id, most=most)
     for row in rows:
         print(row["entry"])

@@ -11,7 +11,6 @@ import aiohttp
 
 from service import json_codec, schema
 from service.commands.banner import local_address
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option
 from service.commands.companies import add_key, revoke_key
 from service.commands.operator_errors import OperatorError
@@ -66,7 +65,7 @@ def register(line: CommandLine) -> None:
     """Add the command."""
     parser = line.add(
         "demo",
-        on_database(demo),
+        demo,
         "Walk through the main use case against the running service, with a key of its own.",
     )
     add_company_option(parser, "a company other than the demo company", required=False)

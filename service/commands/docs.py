@@ -55,7 +55,7 @@ def _setting_cells(page: Path) -> list[tuple[str, ...]]:
 def _command_cells(line: CommandLine) -> list[tuple[str, ...]]:
     return [
         (_code(name), _code(_arguments(parser)), parser.description or "")
-        for name, parser in line.by_name.items()
+        for name, parser in line.commands.choices.items()
     ]
 
 

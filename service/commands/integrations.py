@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from service import schema
 from service.api.integrations import ORGANIZATION, new_id
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine
 from service.commands.companies import (
     add_key_options,
@@ -24,7 +23,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "add-integration-key",
-        on_database(add_integration_key),
+        add_integration_key,
         "Create a key of the integration surface and print it, once. "
         "Creates the account if it is new.",
     )
@@ -32,7 +31,7 @@ def register(line: CommandLine) -> None:
     add_key_options(parser)
     parser = line.add(
         "add-organization",
-        on_database(add_organization),
+        add_organization,
         "Create an organization, optionally linked to companies, and print the id.",
     )
     for name in ("account", "name"):
@@ -82,8 +81,7 @@ async def insert_organization(
     """Create an organization and return {id, account_id}. Raises OperatorError."""
     linked = sorted(set(companies))
     for company_id in linked:
-        async with database.reading(company_id) as conn:
-            await require_company(conn, company_id)
+        await require_company(database, company_id)
     key = {"account_id": account_id, "id": new_id(ORGANIZATION)}
     async with database.account(account_id) as conn:
         await sql.organization_insert(conn, **key, name=name, companies=linked)

@@ -22,6 +22,7 @@ from service.commands import (
     sandbox,
     serve,
 )
+from service.commands.bootstrap import run_action
 from service.commands.command_line import CommandLine
 from service.commands.operator_errors import (
     DATABASE_ERRORS,
@@ -76,10 +77,10 @@ VALUE_ERRORS = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError)
 def main(arguments: list[str]) -> None:
     """Run one command. Print an expected error and exit with code 1."""
     options = vars(create_command_line().parser.parse_args(arguments))
-    act = options.pop("command")
+    action = options.pop("command")
     try:
         _reject_invalid_text(options)
-        act(**options)
+        run_action(action, options)
     except BrokenPipeError:
         sys.exit(1)  # The reader of the output has ended.
     except VALUE_ERRORS as error:

@@ -22,37 +22,94 @@ DATABASE_ERRORS = (
     ssl.SSLError,
     TimeoutError,
 )
-#: Message of PostgreSQL -> what is wrong, with the statement that cures it.
-_RIGHTS = (
+#: Class and message of an error -> what is wrong, with what cures it. The first match counts.
+_MESSAGES: tuple[tuple[type[BaseException], str, str], ...] = (
     (
+        asyncpg.ClientConfigurationError,
+        r"(?P<problem>.*?)\.?$",
+        "{problem}. The URL must have the form postgresql://user:password@host:port/database.",
+    ),
+    (
+        ConnectionRefusedError,
+        "",
+        "No PostgreSQL answers at {place}. Start it, or correct host and port.",
+    ),
+    (socket.gaierror, "", "The host {host} is unknown. Correct its name."),
+    (
+        TimeoutError,
+        "",
+        "PostgreSQL at {place} does not answer. Check host, port and firewall.",
+    ),
+    (
+        ssl.SSLCertVerificationError,
+        "",
+        "The certificate of PostgreSQL at {place} is not trusted ({error.verify_message}). "
+        "Correct the host, or sslrootcert in the URL.",
+    ),
+    (
+        ConnectionError,
+        "rejected SSL upgrade",
+        "No PostgreSQL with TLS answers at {place}. Correct host and port, or sslmode in the URL.",
+    ),
+    (OSError, "", "PostgreSQL at {place} cannot be reached ({why}). Check host and network."),
+    (
+        asyncpg.InvalidCatalogNameError,
+        "",
+        'There is no database "{name}" at {place}. Correct its name, or create it: '
+        'create database "{name}";',
+    ),
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "",
+        "PostgreSQL refuses the login {user}. Correct user and password.",
+    ),
+    (
+        asyncpg.TooManyConnectionsError,
+        "",
+        "PostgreSQL has no free connection. Lower POOL_SIZE, or raise max_connections or "
+        "the connection limit of the login.",
+    ),
+    (
+        asyncpg.CannotConnectNowError,
+        "",
+        "PostgreSQL is starting or shutting down. Try again in a moment.",
+    ),
+    (
+        asyncpg.PostgresError,
         r'permission denied to set role "(?P<role>\w+)"',
         "The login {user} may not act as {role}. Run as the owner of the database: "
         "grant {role} to {user};",
     ),
     (
+        asyncpg.PostgresError,
         r'role "(?P<role>einvoice_\w+)" does not exist',
         "The role {role} is missing, so the database was not migrated. "
         "Run `run.py migrate` with DATABASE_OWNER_URL.",
     ),
     (
+        asyncpg.PostgresError,
         r'must be (?:a )?(?:member of|able to SET ROLE)(?: role)? "?einvoice_\w+"?',
         "The login {user} does not belong to the roles of the service, which another "
         "database of the server created. Run as a superuser: "
         "grant einvoice_service, einvoice_across to {user} with admin option;",
     ),
     (
+        asyncpg.PostgresError,
         "permission denied to create role",
         "The login {user} may not create roles. Run: alter role {user} createrole;",
     ),
     (
+        asyncpg.PostgresError,
         "permission denied for database",
         'The login {user} may not connect. Run: grant connect on database "{name}" to {user};',
     ),
     (
+        asyncpg.PostgresError,
         "permission denied for schema|must be owner of",
         "The login {user} may not migrate the database. "
         "Set DATABASE_OWNER_URL to a login that owns it.",
     ),
+    (BaseException, "", "The database cannot be used: {text}"),
 )
 _PORTS = {
     errno.EADDRINUSE: "another program uses it",
@@ -67,58 +124,23 @@ class OperatorError(Exception):
 
 def describe_database_error(error: BaseException, variable: str, url: str) -> str:
     """Return a line about an error of the database that an environment variable names."""
-    return f"{variable}: {_describe_connection(error, url) or _describe_rights(error, url)}"
-
-
-def _describe_connection(error: BaseException, url: str) -> str | None:
-    """Return the message of an error before the database was open. None: it is another error."""
-    place, name = _place_of(url), urlsplit(url).path.strip("/") or _user_of(url)
-    match error:
-        case asyncpg.ClientConfigurationError():
-            form = "The URL must have the form postgresql://user:password@host:port/database."
-            return f"{first_line(error).removesuffix('.')}. {form}"
-        case ConnectionRefusedError():
-            return f"No PostgreSQL answers at {place}. Start it, or correct host and port."
-        case socket.gaierror():
-            return f"The host {urlsplit(url).hostname} is unknown. Correct its name."
-        case TimeoutError():
-            return f"PostgreSQL at {place} does not answer. Check host, port and firewall."
-        case ssl.SSLCertVerificationError():
-            return (
-                f"The certificate of PostgreSQL at {place} is not trusted "
-                f"({error.verify_message}). Correct the host, or sslrootcert in the URL."
-            )
-        case ConnectionError() if "rejected SSL upgrade" in str(error):
-            return (
-                f"No PostgreSQL with TLS answers at {place}. "
-                "Correct host and port, or sslmode in the URL."
-            )
-        case OSError(strerror=str(why)):
-            return f"PostgreSQL at {place} cannot be reached ({why}). Check host and network."
-        case asyncpg.InvalidCatalogNameError():
-            return (
-                f'There is no database "{name}" at {place}. Correct its name, or create it: '
-                f'create database "{name}";'
-            )
-        case asyncpg.InvalidAuthorizationSpecificationError():
-            return f"PostgreSQL refuses the login {_user_of(url)}. Correct user and password."
-        case asyncpg.TooManyConnectionsError():
-            return (
-                "PostgreSQL has no free connection. Lower POOL_SIZE, or raise max_connections or "
-                "the connection limit of the login."
-            )
-        case asyncpg.CannotConnectNowError():
-            return "PostgreSQL is starting or shutting down. Try again in a moment."
-    return None
-
-
-def _describe_rights(error: BaseException, url: str) -> str:
-    """Return the message of an error of an open database, with the statement that cures it."""
-    text, name = first_line(error), urlsplit(url).path.strip("/")
-    for pattern, wording in _RIGHTS:
-        if found := re.search(pattern, text):
-            return wording.format(user=_user_of(url), name=name, **found.groupdict())
-    return f"The database cannot be used: {text}"
+    parts, text = urlsplit(url), first_line(error)
+    user = parts.username or "of this user"
+    facts = {
+        "error": error,
+        "text": text,
+        "why": getattr(error, "strerror", None) or text,
+        "place": parts.netloc.rpartition("@")[2] or "the local socket",
+        "host": parts.hostname,
+        "user": user,
+        "name": parts.path.strip("/") or user,
+    }
+    found = (
+        wording.format(**facts, **match.groupdict())
+        for kind, pattern, wording in _MESSAGES
+        if isinstance(error, kind) and (match := re.search(pattern, text))
+    )
+    return f"{variable}: {next(found)}"
 
 
 def check_port(host: str, port: int, owner: str = "") -> None:
@@ -155,15 +177,6 @@ def check_folder(path: Path, variable: str) -> None:
             f"The folder {path} cannot be used: {why}. Correct its rights, or set {variable} to "
             "another folder."
         )
-
-
-def _place_of(url: str) -> str:
-    """Return host and port of a URL, without user and password."""
-    return urlsplit(url).netloc.rpartition("@")[2] or "the local socket"
-
-
-def _user_of(url: str) -> str:
-    return urlsplit(url).username or "of this user"
 
 
 def first_line(error: BaseException) -> str:

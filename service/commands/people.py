@@ -1,8 +1,6 @@
 """People who sign in to the dashboard, and their one-time links."""
 
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option
-from service.commands.companies import require_company
 from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.dashboard import people
@@ -17,7 +15,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "invite-user",
-        on_database(invite_user),
+        invite_user,
         "Give a person a role in a company, and print a one-time link to accept it. The link also "
         "chooses a password, unless another company has given the person a role.",
     )
@@ -27,7 +25,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--role", choices=tuple(RIGHTS), default="owner")
     parser = line.add(
         "link-user",
-        on_database(link_user),
+        link_user,
         "Print a one-time link for a person to choose a new password. The present password and "
         "other links become void, sessions end, and each role is pending until the person accepts "
         "it again by a link of its company.",
@@ -41,8 +39,6 @@ async def invite_user(
     """Give a person (email, name) a role, and return {user_id, link}. Raises OperatorError."""
     if not people.is_email(person["email"]) or not person["name"].strip():
         raise OperatorError("An e-mail address and a name are required.")
-    async with database.company(company_id) as conn:
-        await require_company(conn, company_id)
     invited = await people.invite(database, company_id, people.Person(**person), role)
     link = await make_link(database, config.public_url, NewLink(invited.user_id, company_id))
     return {"user_id": invited.user_id, "link": link}

@@ -10,8 +10,8 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.bootstrap import on_database
 from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.companies import find_comparable_companies
 from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
@@ -49,7 +49,7 @@ def register(line: CommandLine) -> None:
     """Add the commands."""
     parser = line.add(
         "reconcile",
-        on_database(_reconcile),
+        _reconcile,
         "Compare companies with the portal since their latest comparison, at least 74 hours, and "
         "print the differences. "
         "Exit code 1 if any is open. Ends a hold where nothing is open.",
@@ -60,7 +60,7 @@ def register(line: CommandLine) -> None:
     )
     parser = line.add(
         "hold-sending",
-        on_database(hold_sending),
+        hold_sending,
         "Send nothing until each company was compared with the portal.",
     )
     parser.add_argument(
@@ -68,26 +68,24 @@ def register(line: CommandLine) -> None:
     )
     line.add(
         "attention",
-        on_database(attention),
+        attention,
         "List what needs a person: submissions, findings, holds, odd rows of the portal, "
         "rejected logins.",
     )
     parser = line.add(
         "retry-logins",
-        on_database(retry_logins),
+        retry_logins,
         "Log in at once where the portal rejected the login, for one taxpayer or all.",
     )
     parser.add_argument("--tin", help="one taxpayer instead of all")
-    parser = line.add(
-        "resolve-finding", on_database(resolve_finding), "Close findings of a comparison."
-    )
+    parser = line.add("resolve-finding", resolve_finding, "Close findings of a comparison.")
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
     parser.add_argument(
         "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
     )
     parser = line.add(
         "resolve-submission",
-        on_database(resolve_submission),
+        resolve_submission,
         "Resolve a submission that needs manual review. `--received` must name the document that "
         "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
     )
@@ -171,21 +169,15 @@ async def reconcile(
             await _compare_company(context, each, days)
             for each in await _find_companies(context, company_id)
         ]
-        clocks = await _compare_clocks(context)
+        difference = await compare_clocks(context, context.shared_portal)
+    clocks = {"clocks": describe_clocks_apart(difference)["message"]} if difference else {}
     found = sum(len(one.get("findings", ())) for one in results)
     failed = sum("error" in one for one in results)
     return {"companies": results, "open": found, "failed": failed, **clocks}
 
 
-async def _compare_clocks(context: SubmissionContext) -> dict[str, str]:
-    """Return {clocks}: how far the portal's clock and the database's differ, if too far."""
-    difference = await compare_clocks(context, context.shared_portal)
-    return {"clocks": describe_clocks_apart(difference)["message"]} if difference else {}
-
-
 async def _find_companies(context: SubmissionContext, company_id: int | None) -> list[int]:
-    async with context.database.across() as conn:
-        ids = [row["company_id"] for row in await sql.comparison_companies(conn)]
+    ids = await find_comparable_companies(context.database)
     if company_id is None:
         return ids
     if company_id not in ids:

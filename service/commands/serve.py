@@ -19,6 +19,7 @@ from service.commands.bootstrap import (
     logged_run,
     migrate_database,
     run,
+    run_command,
     warn_of_settings,
     with_portal,
     with_postgres,
@@ -32,10 +33,9 @@ from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
-from service.db.audit_actor import acting_as
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import connected_database
+from service.db.transactions import Database
 from service.http import app_keys
 from service.http.closing import Site, close_idle_connections, close_port
 from service.http.server import HardenedRunner
@@ -87,9 +87,8 @@ async def serve(config: Config, background: bool = True) -> None:
             if not config.portal_api_base:
                 check_folder(config.data_dir, "DATA_DIR")
                 config = await stack.enter_async_context(_with_sandbox(config))
-                await _share_code_lists(config)
                 stack.enter_context(record_addresses(config))
-                greeting = await _demo_company(config)
+                greeting = await run_command(config, _prepare_demo)
             processes = serve_api if config.workers == 1 else _processes
             await stack.enter_async_context(processes(config, background))
             _announce(f"{describe_addresses(config, support)}{greeting}", is_needed=bool(greeting))
@@ -253,12 +252,6 @@ async def _with_sandbox(config: Config) -> AsyncIterator[Config]:
         await process.wait()
 
 
-async def _share_code_lists(config: Config) -> None:
-    """Give the sandbox the lists that were imported while it did not run."""
-    async with connected_database(config, 1) as database:
-        await share_with_sandbox(config, database)
-
-
 async def _wait_for(url: str) -> None:
     """Wait until an address responds with status 200. Raises OperatorError on a timeout."""
     try:
@@ -275,29 +268,27 @@ async def _wait_for(url: str) -> None:
         raise OperatorError(f"{url} did not answer within {START_SECONDS} seconds.") from None
 
 
-async def _demo_company(config: Config) -> str:
+async def _prepare_demo(config: Config, database: Database) -> str:
     """Create the demo company in an empty database, and return the text for the operator.
 
     It has a link that signs the company's owner in, and the key if the company is new. A database
-    with other companies gets no demo company.
+    with other companies gets no demo company. The sandbox gets the lists that were imported while
+    it did not run.
     """
+    await share_with_sandbox(config, database)
     key = None
-    async with connected_database(config, 2) as database:
-        with acting_as("command"):
-            # Of several first starts, one creates the company and its owner.
-            async with database.across() as conn, conn.transaction():
-                await sql.transaction_lock(conn, name="einvoice demo company")
-                company_id = await find_demo_company(conn)
-                if company_id is None:
-                    if others := [
-                        row["company_id"] for row in await sql.comparison_companies(conn)
-                    ]:
-                        return describe_others(others)
-                    company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
-                    key = (await add_key(config, database, company_id, "first start"))["key"]
-                owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
-            new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
-            link = await make_link(database, config.public_url, new)
+    # Of several first starts, one creates the company and its owner.
+    async with database.across() as conn, conn.transaction():
+        await sql.transaction_lock(conn, name="einvoice demo company")
+        company_id = await find_demo_company(conn)
+        if company_id is None:
+            if others := [row["company_id"] for row in await sql.comparison_companies(conn)]:
+                return describe_others(others)
+            company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
+            key = (await add_key(config, database, company_id, "first start"))["key"]
+        owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
+    new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
+    link = await make_link(database, config.public_url, new)
     return describe_demo(config, link, company_id, DEMO_COMPANY["name"], key)
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from .answers import Body, answer, encode, refusal
 from .clock import instant, seconds_of
 from .controls import MOST_SECONDS, SANDBOX, Controls, Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .document import well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS, FaultOrder
@@ -31,23 +31,18 @@ class ClockMove(msgspec.Struct):
     seconds: float
 
 
-class Code(msgspec.Struct, rename={"start": "from", "end": "to"}):
+class Code(msgspec.Struct, rename={"start": "from", "end": "to", "table": "list"}):
     """A code with its validity, `from` included and `to` excluded. An absent limit is open."""
 
     code: str
     start: str | None = None
     end: str | None = None
+    table: str = ""  # the list, unless the code is in one
 
     def store(self, sandbox: Sandbox, table: str) -> None:
         """Store the validity. Raises ValueError."""
         start, end = (text and seconds_of(text) for text in (self.start, self.end))
-        sql.code_put(sandbox.db, list=table, code=self.code, active_from=start, active_to=end)
-
-
-class DatedCode(Code, kw_only=True, rename={"table": "list"}):
-    """A code of a list."""
-
-    table: str
+        sandbox.db.code_put(list=table, code=self.code, active_from=start, active_to=end)
 
 
 class CodeList(msgspec.Struct, rename={"table": "list"}):
@@ -132,13 +127,13 @@ def move_clock(sandbox: Sandbox, move: ClockMove) -> Body:
 @serve("POST", "tokens/expire")
 def expire_tokens(sandbox: Sandbox) -> Body:
     """Expire all tokens."""
-    return {"expired": sql.token_expire_all(sandbox.db)}
+    return {"expired": sandbox.db.token_expire_all()}
 
 
 @serve("GET", "faults")
 def list_faults(sandbox: Sandbox) -> Body:
     """Return the ordered errors that are not used up."""
-    rows = [dict(row) for row in sql.fault_list(sandbox.db)]
+    rows = [dict(row) for row in sandbox.db.fault_list()]
     return {"faults": [{**msgspec.json.decode(row.pop("members")), **row} for row in rows]}
 
 
@@ -148,13 +143,13 @@ def order_fault(sandbox: Sandbox, order: FaultOrder) -> Body:
     require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
     columns = {**msgspec.structs.asdict(order), "members": encode(order).decode()}
-    return {"id": sql.fault_insert(sandbox.db, **columns)}
+    return {"id": sandbox.db.fault_insert(**columns)}
 
 
 @serve("DELETE", "faults")
 def clear_faults(sandbox: Sandbox) -> Body:
     """Delete all ordered errors."""
-    return {"cleared": sql.fault_clear(sandbox.db)}
+    return {"cleared": sandbox.db.fault_clear()}
 
 
 @serve("POST", "taxpayers", Taxpayer)
@@ -164,7 +159,7 @@ def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
         raise ValueError("tin is not a TIN.")
     for name in taxpayer.profile:
         require_known("A member of profile", name, PROFILE)
-    with transaction(sandbox.db):
+    with sandbox.db.transaction():
         sandbox.register(taxpayer)
     return {"tin": taxpayer.tin, "qrCode": qr_code(taxpayer.tin)}
 
@@ -174,7 +169,7 @@ def list_taxpayers(sandbox: Sandbox) -> Body:
     """Return all registered taxpayers with the contents of their QR codes."""
     shown = [
         {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])}
-        for row in sql.taxpayer_list(sandbox.db)
+        for row in sandbox.db.taxpayer_list()
     ]
     return {"taxpayers": shown}
 
@@ -186,8 +181,8 @@ def put_client(sandbox: Sandbox, client: Client) -> Body:
     return {"client_id": client.client_id}
 
 
-@serve("PUT", "codes", DatedCode)
-def put_code(sandbox: Sandbox, code: DatedCode) -> Body:
+@serve("PUT", "codes", Code)
+def put_code(sandbox: Sandbox, code: Code) -> Body:
     """Set the validity of a code."""
     require_known("list", code.table, LIST_NAMES)
     code.store(sandbox, code.table)
@@ -201,7 +196,7 @@ def put_code_list(sandbox: Sandbox, given: CodeList) -> Body:
     The limits of its codes replace those that they had.
     """
     require_known("list", given.table, LIST_NAMES)
-    with transaction(sandbox.db):
+    with sandbox.db.transaction():
         for code in given.codes:
             if code.start or code.end:
                 code.store(sandbox, given.table)
@@ -228,14 +223,14 @@ def reset(sandbox: Sandbox) -> Body:
 @serve("GET", "calls")
 def show_calls(sandbox: Sandbox) -> Body:
     """Return the counts of requests, responses and errors."""
-    calls = {row["operation"]: row for row in sql.call_list(sandbox.db)}
+    calls = {row["operation"]: row for row in sandbox.db.call_list()}
     answers: dict[str, dict[str, int]] = {}
-    for row in sql.answer_list(sandbox.db):
+    for row in sandbox.db.answer_list():
         answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
     return {
         "calls": {operation: row["count"] for operation, row in calls.items()},
         "answers": answers,
-        "faults": dict(sql.fault_counts(sandbox.db)),
+        "faults": dict(sandbox.db.fault_counts()),
         "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
     }
 
@@ -244,8 +239,8 @@ def show_calls(sandbox: Sandbox) -> Body:
 async def show_ledger(request: web.Request) -> web.Response:
     """Return all documents ever accepted, in that order, filtered by `number` and `taxpayer`."""
     query = read_query(request)
-    rows = sql.document_ledger(
-        request.app[SANDBOX].db, number=query.get("number"), taxpayer=query.get("taxpayer")
+    rows = request.app[SANDBOX].db.document_ledger(
+        number=query.get("number"), taxpayer=query.get("taxpayer")
     )
     return answer({"documents": [show_document(row) for row in rows]})
 

@@ -13,7 +13,6 @@ from aiohttp import web
 from . import admin, faults, page, quotas
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
-from .database import sql
 from .identifiers import new_uuid
 from .login import authenticate, read_form
 from .operations import OPERATIONS, PortalOperation
@@ -42,7 +41,7 @@ def make_handler(operation: PortalOperation) -> AnyHandler:
     async def operate(request: web.Request) -> web.StreamResponse:
         sandbox = request.app[SANDBOX]
         request[OPERATION] = operation.name
-        sql.call_count(sandbox.db, operation=operation.name, now=sandbox.now())
+        sandbox.db.call_count(operation=operation.name, now=sandbox.now())
         # Read the body first, so that a client that disconnects later changes nothing.
         call = Call(request, sandbox, await request.read())
         request[RATE_HEADERS] = admit(call, operation)
@@ -94,7 +93,7 @@ async def handle_errors(request: web.Request, handler: AnyHandler) -> web.Stream
 def count_response(request: web.Request, status: str) -> None:
     """Count the response of a portal operation."""
     if operation := request.get(OPERATION):
-        sql.answer_count(request.app[SANDBOX].db, operation=operation, status=status)
+        request.app[SANDBOX].db.answer_count(operation=operation, status=status)
 
 
 def to_refusal(error: Exception, request: web.Request) -> Refusal:

@@ -14,5 +14,5 @@ def seconds_of(text: str) -> float:
 
     Raises ValueError.
     """
-    value = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    value = datetime.fromisoformat(text)
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()

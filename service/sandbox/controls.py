@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from .answers import Body, encode
-from .database import empty, open_database, sql, transaction
+from .database import Database
 from .queries import Query, read_query
 from .settings import SEEDED_TAXPAYERS, Client, Settings, Taxpayer
 
@@ -59,28 +59,28 @@ class Sandbox:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.db = open_database(settings.state)
+        self.db = Database(settings.state)
         self.load()
 
     def load(self) -> None:
         """Read the stored state, which overrides the start settings. Fill an empty file first."""
-        stored = sql.state_get(self.db)
+        stored = self.db.state_get()
         self.state = msgspec.json.decode(stored or "{}", type=State)
-        with transaction(self.db):
+        with self.db.transaction():
             if stored is None:
                 for taxpayer in SEEDED_TAXPAYERS:
                     self.register(taxpayer)
-                sql.code_put(self.db, **RETIRED_STATE)
+                self.db.code_put(**RETIRED_STATE)
                 self.save()
             tin = self.settings.tin
-            sql.taxpayer_meet(self.db, tin=tin, name="Sandbox Intermediary Sdn. Bhd.")
+            self.db.taxpayer_meet(tin=tin, name="Sandbox Intermediary Sdn. Bhd.")
             id_and_secret = self.settings.client_id, self.settings.client_secret
             self.put_client(Client(*id_and_secret, tin, intermediary=True))
         self.controls = self.make_controls(self.state.changed)
 
     def save(self) -> None:
         """Write the state to the file."""
-        sql.state_put(self.db, value=encode(self.state).decode())
+        self.db.state_put(value=encode(self.state).decode())
 
     def make_controls(self, changed: Mapping[str, object]) -> Controls:
         """Return the start settings with changes. Raises ValueError."""
@@ -93,16 +93,16 @@ class Sandbox:
     def put_client(self, client: Client) -> None:
         """Add or replace a client."""
         represents = encode(client.represents).decode()
-        sql.client_put(self.db, **{**msgspec.structs.asdict(client), "represents": represents})
+        self.db.client_put(**{**msgspec.structs.asdict(client), "represents": represents})
 
     def register(self, taxpayer: Taxpayer) -> None:
         """Add or replace a taxpayer, inside the caller's transaction."""
         tin, name = taxpayer.tin, taxpayer.name or f"Taxpayer {taxpayer.tin}"
-        sql.taxpayer_put(self.db, tin=tin, name=name, blocked=taxpayer.blocked)
-        sql.profile_put(self.db, tin=tin, members=encode(taxpayer.profile).decode())
-        sql.identity_forget(self.db, tin=tin)
+        self.db.taxpayer_put(tin=tin, name=name, blocked=taxpayer.blocked)
+        self.db.profile_put(tin=tin, members=encode(taxpayer.profile).decode())
+        self.db.identity_forget(tin=tin)
         for each in taxpayer.identities:
-            sql.identity_put(self.db, tin=tin, type=each.type, value=each.value)
+            self.db.identity_put(tin=tin, type=each.type, value=each.value)
 
     def now(self) -> float:
         """Return the time of the sandbox clock in Unix seconds."""
@@ -113,11 +113,11 @@ class Sandbox:
         changed = {**self.state.changed, **values}
         self.controls = self.make_controls(changed)
         self.state.changed = changed
-        with transaction(self.db):
+        with self.db.transaction():
             self.save()
             if {"processing_seconds", "stuck"} & set(values):
                 seconds = self.controls.processing_seconds
-                sql.document_plan(self.db, now=self.now(), processing_seconds=seconds)
+                self.db.document_plan(now=self.now(), processing_seconds=seconds)
 
     def row_shown(self, number: str, members: Body) -> Body:
         """Return the members of a row with their replacements."""
@@ -125,7 +125,7 @@ class Sandbox:
 
     def reset(self) -> None:
         """Return to the state of the first start."""
-        empty(self.db)
+        self.db.empty()
         self.load()
 
 

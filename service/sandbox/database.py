@@ -9,9 +9,8 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 FOLDER = Path(__file__).with_name("sql")
 NAME = re.compile(r"^-- name: (\w+) :(\w+)\n", re.M)
@@ -27,54 +26,53 @@ READERS: dict[str, Callable[[sqlite3.Cursor], object]] = {
 }
 
 
-def run_statement(kind: str, text: str, db: sqlite3.Connection, /, **values: object) -> object:
-    """Run a statement with named values and return its result."""
-    return READERS[kind](db.execute(text, values))
-
-
-def load_statements() -> SimpleNamespace:
-    """Return the statements of all files as attributes."""
-    statements: dict[str, partial[object]] = {}
+def load_statements() -> dict[str, tuple[str, str]]:
+    """Return the kind and the text of the statements of all files by name."""
+    statements: dict[str, tuple[str, str]] = {}
     for path in sorted(FOLDER.glob("*.sql")):
         parts = NAME.split(path.read_text("utf-8"))[1:]
         for name, kind, text in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
-            statements[name] = partial(run_statement, kind, text)
-    return SimpleNamespace(**statements)
+            statements[name] = kind, text
+    return statements
 
 
-#: `sql.document_get(db, uuid=...)` runs the statement of that name.
-sql = load_statements()
+STATEMENTS = load_statements()
 
 
-def open_database(path: str) -> sqlite3.Connection:
-    """Open the file with its tables. Both are created if they are missing."""
-    if path != ":memory:":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    db.row_factory = Row
-    db.execute("pragma journal_mode = wal")
-    db.execute("pragma synchronous = normal")
-    db.executescript((FOLDER / "schema.sql").read_text("utf-8"))
-    return db
+class Database(sqlite3.Connection):
+    """The file. `db.document_get(uuid=...)` runs the statement of that name."""
 
+    def __init__(self, path: str) -> None:
+        """Open the file with its tables. Both are created if they are missing."""
+        if path != ":memory:":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        super().__init__(path, isolation_level=None, check_same_thread=False)
+        self.row_factory = Row
+        self.execute("pragma journal_mode = wal")
+        self.execute("pragma synchronous = normal")
+        self.executescript((FOLDER / "schema.sql").read_text("utf-8"))
 
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in a transaction that is rolled back if it raises."""
-    db.execute("begin immediate")
-    try:
-        yield
-    except BaseException:
-        db.execute("rollback")
-        raise
-    db.execute("commit")
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the function that runs a statement with named values."""
+        if name not in STATEMENTS:
+            raise AttributeError(name)
+        kind, text = STATEMENTS[name]
+        return lambda **values: READERS[kind](self.execute(text, values))
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the block in a transaction that is rolled back if it raises."""
+        self.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self.execute("rollback")
+            raise
+        self.execute("commit")
 
-def empty(db: sqlite3.Connection) -> None:
-    """Delete all rows, including the sequence of documents."""
-    tables = [
-        row["name"] for row in db.execute("select name from sqlite_master where type = 'table'")
-    ]
-    with transaction(db):
-        for table in tables:
-            db.execute(f"delete from {table}")
+    def empty(self) -> None:
+        """Delete all rows, including the sequence of documents."""
+        tables = self.execute("select name from sqlite_master where type = 'table'").fetchall()
+        with self.transaction():
+            for table in tables:
+                self.execute(f"delete from {table['name']}")

@@ -4,7 +4,7 @@ import msgspec
 
 from .answers import Body, bad_argument, not_found, refusal_with_detail
 from .controls import Call, Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .records import head, submitted_by
 
 MAX_REASON = 300
@@ -16,7 +16,7 @@ def get_details(call: Call) -> Body:
     """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
     sandbox, row = call.sandbox, find_visible(call)
     shown = {**head(row), "validationResults": msgspec.Raw(row["validation_results"] or "null")}
-    if warnings := sql.warning_get(sandbox.db, uuid=row["uuid"]):
+    if warnings := sandbox.db.warning_get(uuid=row["uuid"]):
         shown["warnings"] = msgspec.Raw(warnings)
     return sandbox.row_shown(row["number"], shown)
 
@@ -26,7 +26,7 @@ def get_raw(call: Call) -> Body:
     row = find_visible(call)
     if row["status"] == "Invalid":
         raise not_found("document", row["uuid"])
-    raw = sql.body_get(call.sandbox.db, uuid=row["uuid"])
+    raw = call.sandbox.db.body_get(uuid=row["uuid"])
     return {**head(row), "document": raw.decode("utf-8")}
 
 
@@ -46,7 +46,7 @@ def find_visible(call: Call) -> Row:
 
 def find_document(sandbox: Sandbox, uuid: str) -> Row:
     """Return the row of a document. Raises Refusal 404."""
-    row = sql.document_get(sandbox.db, uuid=uuid)
+    row = sandbox.db.document_get(uuid=uuid)
     if row is None:
         raise not_found("document", uuid)
     return row
@@ -89,7 +89,7 @@ def find_obstacle(sandbox: Sandbox, row: Row, wanted: str) -> tuple[str, str] | 
         return "IncorrectState", "The state of the document does not allow this."
     if sandbox.now() > row["validated_at"] + sandbox.controls.cancel_window_seconds:
         return "OperationPeriodOver", "The cancellation period of the document is over."
-    if sql.reference_active(sandbox.db, uuid=row["uuid"]):
+    if sandbox.db.reference_active(uuid=row["uuid"]):
         return "ActiveReferencingDocuments", "Valid notes refer to the document; cancel them first."
     return None
 
@@ -99,14 +99,10 @@ def change_document_state(sandbox: Sandbox, row: Row, wanted: str, reason: str) 
     uuid = row["uuid"]
     if obstacle := find_obstacle(sandbox, row, wanted):
         raise refusal_with_detail(400, *obstacle, uuid)
-    change, status = CHANGES[wanted]
-    with transaction(sandbox.db):
-        change(sandbox.db, uuid=uuid, now=sandbox.now(), reason=reason)
+    changes = {
+        "cancelled": (sandbox.db.document_cancel, "Cancelled"),
+        "rejected": (sandbox.db.document_reject, "Requested for Rejection"),
+    }
+    change, status = changes[wanted]
+    change(uuid=uuid, now=sandbox.now(), reason=reason)
     return {"uuid": uuid, "status": status}
-
-
-#: Requested status -> (statement, status in the response).
-CHANGES = {
-    "cancelled": (sql.document_cancel, "Cancelled"),
-    "rejected": (sql.document_reject, "Requested for Rejection"),
-}

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from .answers import answer, detail, encode, mismatch, refusal
 from .controls import DATE_SHIFT, Call
-from .database import sql, transaction
 from .document import read_json
 from .identifiers import new_uuid
 from .submissions import duplicate_payload, refuse_same_payload, reject
@@ -235,13 +234,13 @@ async def process_late(process: Process, seconds: float) -> web.Response:
 def claim(call: Call, operation: str) -> FaultOrder | None:
     """Return the oldest error for the request and use it up once, before it takes effect."""
     db = call.sandbox.db
-    for fault in sql.fault_waiting(db, operation=operation):
+    for fault in db.fault_waiting(operation=operation):
         order = msgspec.json.decode(fault["members"], type=FaultOrder)
         if order.number is None or order.number in code_numbers(operation, call.body):
-            with transaction(db):
-                sql.fault_use(db, id=fault["id"])
-                sql.fault_count(db, label=order.label or order.kind)
-                sql.fault_forget_used(db)
+            with db.transaction():
+                db.fault_use(id=fault["id"])
+                db.fault_count(label=order.label or order.kind)
+                db.fault_forget_used()
             return order
     return None
 

@@ -5,7 +5,6 @@ import re
 
 from .answers import Body, bad_argument
 from .controls import Call
-from .database import sql
 from .queries import Query, read_choice, read_identity, read_instant, read_page
 from .records import listed
 
@@ -44,10 +43,8 @@ def list_page(call: Call, filters: Filters, tin_suffix: str) -> Body:
     sandbox = call.sandbox
     size, skip = read_page(call.query)
     values = {**filters, **read_scope(call)}
-    rows = sql.document_page(
-        sandbox.db, **values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip
-    )
-    first = rows or sql.document_page(sandbox.db, **values, size=1, skip=0)
+    rows = sandbox.db.document_page(**values, size=min(size, max(0, MAX_ROWS - skip)), skip=skip)
+    first = rows or sandbox.db.document_page(**values, size=1, skip=0)
     total = min(MAX_ROWS, first[0]["total"] if first else 0)
     return {
         "result": [sandbox.row_shown(row["number"], listed(row, tin_suffix)) for row in rows],

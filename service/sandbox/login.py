@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from .answers import Body, login_refusal, refusal
 from .controls import Call, Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .document import well_formed_tin
 
 SCOPE = "InvoicingAPI"
@@ -23,12 +23,11 @@ def log_in(call: Call) -> Body:
     client = check_client(sandbox, read_form(call))
     taxpayer, identity = read_taxpayer(client, call.request.headers.get("onbehalfof"))
     token = secrets.token_urlsafe(48)
-    with transaction(sandbox.db):
-        sql.taxpayer_meet(sandbox.db, tin=taxpayer, name=f"Taxpayer {taxpayer}")
+    with sandbox.db.transaction():
+        sandbox.db.taxpayer_meet(tin=taxpayer, name=f"Taxpayer {taxpayer}")
         if identity:
-            sql.identity_put(sandbox.db, tin=taxpayer, type="BRN", value=identity)
-        sql.token_insert(
-            sandbox.db,
+            sandbox.db.identity_put(tin=taxpayer, type="BRN", value=identity)
+        sandbox.db.token_insert(
             token=token,
             client_id=client["client_id"],
             taxpayer=taxpayer,
@@ -58,7 +57,7 @@ def check_client(sandbox: Sandbox, form: Mapping[str, str]) -> Row:
     for field in ("grant_type", "client_id", "client_secret"):
         if not form.get(field):
             raise login_refusal("invalid_request", f"{field} is required.")
-    client = sql.client_get(sandbox.db, client_id=form["client_id"])
+    client = sandbox.db.client_get(client_id=form["client_id"])
     if client is None or not secrets.compare_digest(
         client["client_secret"].encode(), form["client_secret"].encode()
     ):
@@ -98,7 +97,7 @@ def authenticate(call: Call) -> Row:
     """
     sandbox = call.sandbox
     scheme, _, token = call.request.headers.get("Authorization", "").partition(" ")
-    caller = sql.token_get(sandbox.db, token=token.strip(), now=sandbox.now())
+    caller = sandbox.db.token_get(token=token.strip(), now=sandbox.now())
     if scheme.lower() != "bearer" or caller is None:
         message = "The access token is missing, not known or expired."
         raise refusal(401, "Unauthorized", message)

@@ -4,20 +4,24 @@ Portal: Appendix B
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from .answers import refusal
 
 SLOW_SECONDS = 60
 #: Prefix of the number of a document with a finding of step 4.
 INVALID = "SIM-INVALID-"
-#: Prefix of a document number -> status, code, message and headers that refuse the submission.
-REFUSALS: dict[str, tuple[int, str, str, dict[str, str] | None]] = {
-    "SIM-500-": (500, "InternalServerError", "The number asked for an internal error.", None),
-    "SIM-429-": (
+#: Prefix of a document number -> what makes the refusal of the submission.
+REFUSALS = {
+    "SIM-500-": partial(
+        refusal, 500, "InternalServerError", "The number asked for an internal error."
+    ),
+    "SIM-429-": partial(
+        refusal,
         429,
         "TooManyRequests",
         "The number asked for a throttled call.",
-        {"Retry-After": "5"},
+        headers={"Retry-After": "5"},
     ),
 }
 
@@ -25,9 +29,9 @@ REFUSALS: dict[str, tuple[int, str, str, dict[str, str] | None]] = {
 def raise_forced_refusal(numbers: Iterable[str]) -> None:
     """Raise Refusal if one of the numbers asks for it."""
     for number in numbers:
-        for prefix, (status, code, message, headers) in REFUSALS.items():
+        for prefix, make_refusal in REFUSALS.items():
             if number.startswith(prefix):
-                raise refusal(status, code, message, headers=headers)
+                raise make_refusal()
 
 
 def forced_delay(number: str) -> float:

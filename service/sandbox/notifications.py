@@ -10,7 +10,7 @@ from service.documents.codes import get_names
 from .answers import Body
 from .clock import instant
 from .controls import Call
-from .database import Row, sql
+from .database import Row
 from .queries import read_choice, read_instant, read_page
 
 #: Number of a type of notification that occurs -> name.
@@ -36,8 +36,7 @@ def list_notifications(call: Call) -> Body:
     language = read_choice(query, "language", ("en", "ms"))
     status = read_choice(query, "status", STATUSES)
     is_shown = language != "ms" and status in (None, DELIVERED)
-    rows = sql.notification_page(
-        call.sandbox.db,
+    rows = call.sandbox.db.notification_page(
         taxpayer=caller["taxpayer"],
         client_id=caller["client_id"] if caller["represented"] else None,
         received=not caller["represented"],

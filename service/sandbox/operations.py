@@ -33,10 +33,7 @@ OPERATIONS = (
         "GET", "/api/v1.0/taxpayers/qrcodeinfo/{text}", "qr", 60, taxpayers.get_qr_information
     ),
     PortalOperation(
-        "POST", "/api/v1.0/documentsubmissions", "submit", 100, submissions.submit, 202
-    ),
-    PortalOperation(
-        "POST", "/api/v1.0/documentsubmissions/", "submit", 100, submissions.submit, 202
+        "POST", "/api/v1.0/documentsubmissions{end:/?}", "submit", 100, submissions.submit, 202
     ),
     PortalOperation(
         "GET", "/api/v1.0/documentsubmissions/{uid}", "submission", 300, submissions.get_submission

@@ -6,7 +6,6 @@ from aiohttp import web
 
 from .clock import instant
 from .controls import SANDBOX
-from .database import sql
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -30,7 +29,7 @@ ROWS = """
 
 async def show_document(request: web.Request) -> web.Response:
     """Return the page of a Valid or Cancelled document, 404 for any other link."""
-    row = sql.document_get(request.app[SANDBOX].db, uuid=request.match_info["uuid"])
+    row = request.app[SANDBOX].db.document_get(uuid=request.match_info["uuid"])
     status, title, rows = 404, "Document not found", ""
     # Only a document that was valid has a long id.
     if row and row["long_id"] == request.match_info["long_id"]:

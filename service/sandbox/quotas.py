@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from .answers import refusal
 from .controls import Sandbox
-from .database import sql
 
 MINUTE = 60
 #: Seconds between two searches for one taxpayer.
@@ -35,7 +34,7 @@ def count(sandbox: Sandbox, key: tuple[str, str], most: int, seconds: float) -> 
     Return the rate headers. Raises Refusal 429 above the limit.
     """
     (name, subject), now = key, sandbox.now()
-    window = sql.quota_take(sandbox.db, name=name, subject=subject, now=now, span=seconds)
+    window = sandbox.db.quota_take(name=name, subject=subject, now=now, span=seconds)
     headers = {
         "X-Rate-Limit-Limit": str(most),
         "X-Rate-Limit-Remaining": str(max(0, most - window["used"])),

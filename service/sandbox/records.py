@@ -10,7 +10,7 @@ from service.documents.codes import BUILT_IN
 from .answers import Body, encode
 from .clock import instant
 from .controls import Sandbox
-from .database import Row, sql
+from .database import Row
 from .document import NOTES, UblDocument, UblParty
 from .identifiers import new_uuid
 from .magic import forced_delay
@@ -68,8 +68,7 @@ def insert_document(
     """
     document, uuid = entry.document, new_uuid()
     assert document
-    sql.document_insert(
-        sandbox.db,
+    sandbox.db.document_insert(
         uuid=uuid,
         submission_uid=uid,
         number=document.number,
@@ -83,19 +82,19 @@ def insert_document(
         **party_columns(document),
         **{column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()},
     )
-    sql.body_insert(sandbox.db, uuid=uuid, document=document.raw)
+    sandbox.db.body_insert(uuid=uuid, document=document.raw)
     if entry.warnings:
         found = [{"target": each.target, "message": each.message} for each in entry.warnings]
-        sql.warning_insert(sandbox.db, uuid=uuid, found=encode(found).decode())
+        sandbox.db.warning_insert(uuid=uuid, found=encode(found).decode())
     for original, _ in document.references if document.type in NOTES else ():
-        sql.reference_insert(sandbox.db, original_uuid=original, note_uuid=uuid)
+        sandbox.db.reference_insert(original_uuid=original, note_uuid=uuid)
     return uuid
 
 
 def submitter_columns(sandbox: Sandbox, caller: Row) -> dict[str, str | None]:
     """Return the columns about the client that sent the document."""
     tin = caller["client_tin"] if caller["represented"] else None
-    intermediary = tin and sql.taxpayer_get(sandbox.db, tin=tin)
+    intermediary = tin and sandbox.db.taxpayer_get(tin=tin)
     return {
         "taxpayer": caller["taxpayer"],
         "client_id": caller["client_id"],
@@ -111,8 +110,12 @@ def party_columns(document: UblDocument) -> dict[str, str]:
     for who in ("issuer", "receiver", "supplier", "buyer"):
         party: UblParty = getattr(document, who)
         scheme, identity = party.identity
-        columns |= {f"{who}_tin": party.tin, f"{who}_name": party.name}
-        columns |= {f"{who}_scheme": scheme, f"{who}_id": identity}
+        columns |= {
+            f"{who}_tin": party.tin,
+            f"{who}_name": party.name,
+            f"{who}_scheme": scheme,
+            f"{who}_id": identity,
+        }
     return columns
 
 

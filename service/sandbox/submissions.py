@@ -12,7 +12,7 @@ from service.documents.codes import BUILT_IN
 from .answers import Body, Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
 from .clock import instant
 from .controls import Call, Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
 from .identifiers import new_uuid
 from .magic import raise_forced_refusal
@@ -64,7 +64,9 @@ def submit(call: Call) -> Body:
 def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     """Return the documents, with their format in upper case. Raises Refusal."""
     if content_type in XML_TYPES:
-        raise not_implemented(
+        raise refusal_with_detail(
+            501,
+            "NotImplemented",
             "The sandbox reads submissions in JSON only. XML documents are accepted in a JSON "
             "submission with the format XML.",
             "submission",
@@ -92,9 +94,7 @@ def refuse_same_payload(call: Call) -> str:
     sandbox, sha256 = call.sandbox, hashlib.sha256(call.body).hexdigest()
     now, window = sandbox.now(), sandbox.controls.payload_window_seconds
     taxpayer = call.caller["taxpayer"]
-    last = sql.submission_same_payload(
-        sandbox.db, taxpayer=taxpayer, sha256=sha256, since=now - window
-    )
+    last = sandbox.db.submission_same_payload(taxpayer=taxpayer, sha256=sha256, since=now - window)
     if last is not None and sandbox.controls.payload_detection:
         raise duplicate_payload(last + window - now)
     return sha256
@@ -115,11 +115,6 @@ def bad_structure(message: str, target: str) -> Refusal:
 def too_large(message: str) -> Refusal:
     """Return the refusal of a submission or document that exceeds a limit."""
     return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
-
-
-def not_implemented(message: str, target: str) -> Refusal:
-    """Return the refusal of a request that the portal could process and the sandbox cannot."""
-    return refusal_with_detail(501, "NotImplemented", message, target)
 
 
 def examine(sandbox: Sandbox, entry: Entry) -> CheckedEntry:
@@ -159,7 +154,9 @@ def decode_document(entry: Entry) -> UblDocument | Finding:
     except ValueError:
         return Finding(None, "Document cannot be parsed.", "document")
     if entry.format == "XML" and document.version in SIGNED_VERSIONS:
-        raise not_implemented(
+        raise refusal_with_detail(
+            501,
+            "NotImplemented",
             f"The sandbox cannot validate signatures in XML. Send version {document.version} "
             "as JSON, or an XML document of version 1.0 or 1.2.",
             document.number,
@@ -185,10 +182,9 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry
     """
     accepted = [each for each in checked if not each.findings]
     uid, now = (new_uuid() if accepted else None), sandbox.now()
-    with transaction(sandbox.db):
+    with sandbox.db.transaction():
         if uid:
-            sql.submission_insert(
-                sandbox.db,
+            sandbox.db.submission_insert(
                 uid=uid,
                 taxpayer=caller["taxpayer"],
                 client_id=caller["client_id"],
@@ -217,7 +213,7 @@ def reject(number: str, findings: list[Finding]) -> Body:
     Its code is null if the document could not be read, when no finding has a code or a path.
     Portal: 4.2
     """
-    details = [detail(each.code, each.message, each.target, each.path) for each in findings]
+    details = [detail(*each) for each in findings]
     code = "3" if any(each.code or each.path for each in findings) else None
     error = detail(code, "Validation Error", number, details=details)
     return {"invoiceCodeNumber": number, "error": error}
@@ -227,12 +223,12 @@ def get_submission(call: Call) -> Body:
     """Return a page of a submission's documents to its submitter. Portal: 5.1"""
     sandbox, caller, uid = call.sandbox, call.caller, call.path["uid"]
     size, skip = read_page(call.query)
-    row = sql.submission_get(sandbox.db, uid=uid)
+    row = sandbox.db.submission_get(uid=uid)
     earliest = sandbox.now() - sandbox.controls.not_found_seconds
     if row is None or not submitted_by(row, caller) or row["received_at"] > earliest:
         raise not_found("submission", uid)
-    statuses = dict(sql.submission_statuses(sandbox.db, uid=uid))
-    shown = sql.document_of_submission(sandbox.db, uid=uid, size=size, skip=skip)
+    statuses = dict(sandbox.db.submission_statuses(uid=uid))
+    shown = sandbox.db.document_of_submission(uid=uid, size=size, skip=skip)
     return {
         "submissionUid": uid,
         "documentCount": sum(statuses.values()),

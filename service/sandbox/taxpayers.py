@@ -7,7 +7,7 @@ import uuid
 from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
 from .controls import Call, Sandbox
-from .database import Row, sql
+from .database import Row
 from .document import well_formed_tin
 from .queries import read_choice, read_identity
 
@@ -38,7 +38,7 @@ def validate_tin(call: Call) -> Body:
     kind, value = read_identity(call.query, "idType", "idValue")
     if not kind:
         raise bad_argument("idType", "idType is required.")
-    if (kind, value) not in map(tuple, sql.identity_list(call.sandbox.db, tin=tin)):
+    if (kind, value) not in map(tuple, call.sandbox.db.identity_list(tin=tin)):
         raise unknown_taxpayer()
     return {}
 
@@ -50,9 +50,7 @@ def search_tin(call: Call) -> Body:
     name, file_type = query.get("taxpayerName"), read_choice(query, "fileType", ("1", "2"))
     if not name and not kind:
         raise bad_argument("taxpayerName", "taxpayerName, or idType and idValue, are required.")
-    found = sql.taxpayer_find(
-        call.sandbox.db, name=name, file_type=file_type, type=kind, value=value
-    )
+    found = call.sandbox.db.taxpayer_find(name=name, file_type=file_type, type=kind, value=value)
     if not found:
         raise unknown_taxpayer()
     if len(found) > 1:
@@ -63,7 +61,7 @@ def search_tin(call: Call) -> Body:
 def get_qr_information(call: Call) -> Body:
     """Return the taxpayer whose QR code has the text in the path, else 404. Portal: 3.4"""
     sandbox, text = call.sandbox, call.path["text"]
-    for row in sql.taxpayer_list(sandbox.db):
+    for row in sandbox.db.taxpayer_list():
         if qr_code_text(row["tin"]) == text.lower():
             return describe_taxpayer(sandbox, row)
     raise not_found("taxpayer", text)
@@ -71,9 +69,9 @@ def get_qr_information(call: Call) -> Body:
 
 def describe_taxpayer(sandbox: Sandbox, row: Row) -> Body:
     """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
-    known = sql.identity_list(sandbox.db, tin=row["tin"])
+    known = sandbox.db.identity_list(tin=row["tin"])
     kind, value = known[0] if known else ("BRN", "NA")
-    stored = json.loads(sql.profile_get(sandbox.db, tin=row["tin"]) or "{}")
+    stored = json.loads(sandbox.db.profile_get(tin=row["tin"]) or "{}")
     return {
         "tin": row["tin"],
         "name": row["name"],

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .answers import Body, detail, encode, standard_error
 from .controls import Sandbox
-from .database import Row, sql, transaction
+from .database import Row
 from .document import SIGNED_VERSIONS, UblDocument
 from .identifiers import new_long_id
 from .validators import Finding, codes, currency, signature, taxpayer
@@ -45,10 +45,10 @@ STEPS = (
 async def validate_due(sandbox: Sandbox) -> None:
     """Validate all documents whose processing time is over."""
     while not sandbox.controls.stuck:
-        rows = sql.document_due(sandbox.db, now=sandbox.now(), size=CHUNK)
+        rows = sandbox.db.document_due(now=sandbox.now(), size=CHUNK)
         if not rows:
             return
-        with transaction(sandbox.db):
+        with sandbox.db.transaction():
             for row in rows:
                 validate(sandbox, row)
         await asyncio.sleep(0)
@@ -56,13 +56,12 @@ async def validate_due(sandbox: Sandbox) -> None:
 
 def validate(sandbox: Sandbox, row: Row) -> None:
     """Run all validation steps of a document and store the result."""
-    raw = sql.body_get(sandbox.db, uuid=row["uuid"])
+    raw = sandbox.db.body_get(uuid=row["uuid"])
     document = UblDocument(read_document(raw, raw.lstrip().startswith(b"<")), raw)
     applied = STEPS if document.version in SIGNED_VERSIONS else STEPS[:-1]
     steps = [run_step(step, document, row, sandbox) for step in applied]
     status = "Invalid" if any(step["status"] == "Invalid" for step in steps) else "Valid"
-    sql.document_validated(
-        sandbox.db,
+    sandbox.db.document_validated(
         uuid=row["uuid"],
         status=status,
         long_id=new_long_id(row["received_at"]) if status == "Valid" else "",
@@ -76,7 +75,7 @@ def run_step(step: ValidationStep, document: UblDocument, row: Row, sandbox: San
     # A rule without a published code has the code of its step.
     malay = f"Langkah{step.number}: {step.malay} tidak sah"
     inner = [
-        standard_error(detail(each.code or step.code, each.message, each.target, each.path), malay)
+        standard_error(detail(each.code or step.code, *each[1:]), malay)
         for each in step.check(document, row, sandbox)
     ]
     if not inner:

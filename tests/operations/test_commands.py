@@ -243,7 +243,7 @@ async def test_invalid_certificate_is_reported_in_one_line(
         (("resolve-finding", 2**63, "--note", "x"), "The database does not accept a value: "),
         (("verify-tin", "--company", 2**63), "The database does not accept a value: "),
         (
-            ("add-key", "--company", "1", "--expires", "tomorrow"),
+            ("add-integration-key", "--account", "A", "--expires", "tomorrow"),
             "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z.",
         ),
         (

@@ -380,7 +380,10 @@ async def test_a_first_start_waits_while_another_creates_the_demo_company(
     configs = [read_config({**environment, "DATA_DIR": str(tmp_path / name)}) for name in "ab"]
     async with owner.transaction():
         await owner.execute("lock table companies in exclusive mode")  # One start waits for it.
-        starts = [asyncio.create_task(serve._demo_company(config)) for config in configs]
+        starts = [
+            asyncio.create_task(bootstrap.run_command(config, serve._prepare_demo))
+            for config in configs
+        ]
         await until(
             lambda: owner.fetchval(
                 "select array_agg(l.granted order by l.granted) from pg_locks l "
@@ -399,7 +402,8 @@ async def test_an_existing_database_with_other_companies_gets_no_demo_company(
     environment: dict[str, str], company: Company, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     await owner.execute("update companies set tin_code = 'C99'")
-    text = await serve._demo_company(read_config({**environment, "DATA_DIR": str(tmp_path)}))
+    config = read_config({**environment, "DATA_DIR": str(tmp_path)})
+    text = await bootstrap.run_command(config, serve._prepare_demo)
     assert f"add-key --company {company.id}" in text and "no demo company was created" in text
     assert await owner.fetchval("select count(*) from companies") == 1
     assert await owner.fetchval("select count(*) from users") == 0

@@ -568,7 +568,7 @@ async def test_verifying_needs_a_company_with_a_tin(
     config: Config, company: Company, owner: asyncpg.Connection
 ) -> None:
     with pytest.raises(OperatorError, match=r"^There is no company 999.$"):
-        await run_command(config, verify_tin, 999)
+        await run_command(config, verify_tin, company_id=999)
     await owner.execute("update companies set tin_code = ' '")
     with pytest.raises(OperatorError, match=f"^Company {company.id} has no TIN.$"):
         await run_command(config, verify_tin, company.id)
@@ -588,9 +588,9 @@ async def test_a_repeated_first_start_finds_the_demo_company(
     environment: dict[str, str], company: Company, tmp_path: Path
 ) -> None:
     config = read_config({**environment, "DATA_DIR": str(tmp_path)})
-    said = await serve._demo_company(config)
+    said = await run_command(config, serve._prepare_demo)
     assert f"The demo company is company {company.id}." in said and "KEY" in said
-    again = await serve._demo_company(config)
+    again = await run_command(config, serve._prepare_demo)
     assert _without_link(again) == _without_link(said) and "/link/" in said and again != said
 
 

@@ -1,10 +1,9 @@
 """The portal's checks: structure and core fields at submission, others afterwards. Portal: 14"""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One broken rule. `code` is null if the authority has not published one."""
 
     code: str | None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from service.documents.codes import BUILT_IN
 
 from ..controls import Sandbox
-from ..database import Row, sql
+from ..database import Row
 from ..document import UblDocument, UblParty, entries
 from ..magic import INVALID
 from . import Finding, finding_at
@@ -53,7 +53,7 @@ class CodeChecker:
         self.code_lists = sandbox.state.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
         #: (table, code) -> its validity in Unix seconds.
-        self.dated = {(row["list"], row["code"]): row for row in sql.code_all(sandbox.db)}
+        self.dated = {(row["list"], row["code"]): row for row in sandbox.db.code_all()}
 
     def check_code(
         self, table: str, text: str, path: str, attribute: str = "_"

@@ -1,8 +1,9 @@
 """Step 2: required fields, their lengths and characters. Portal: 10, 14.3"""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from decimal import Decimal
+from typing import NamedTuple
 
 from ..document import (
     IDENTITY_SCHEMES,
@@ -23,24 +24,50 @@ ROLES = {
     "AccountingCustomerParty.Party.": "BUYER",
     "Delivery.DeliveryParty.": "RECIPIENT",
 }
-#: A required field: path, message, codes (supplier/buyer).
-Required = tuple[str, str, str]
-FIELDS: tuple[Required, ...] = (
-    ("ID", "Invoice number is required", ""),
-    ("DocumentCurrencyCode", "Currency code is required", "CF378"),
+COUNTRY = "PostalAddress.Country.IdentificationCode"
+CITY = "PostalAddress.CityName"
+STATE = "PostalAddress.CountrySubentityCode"
+PHONE = "Contact.Telephone"
+EMAIL = "Contact.ElectronicMail"
+ACTIVITY = "AccountingSupplierParty.Party.IndustryClassificationCode"
+NOT_BLANK = r"(?s).+"
+
+
+class Rule(NamedTuple):
+    """The form of a text below a node; message and codes (supplier/buyer) if it has another one.
+
+    The codes of formats are published without their meaning; this is one interpretation.
+    """
+
+    path: str
+    form: str
+    message: str
+    codes: str = ""
+    attribute: str = "_"
+
+
+INVOICE_RULES = (
+    Rule("ID", NOT_BLANK, "Invoice number is required"),
+    Rule("DocumentCurrencyCode", NOT_BLANK, "Currency code is required", "CF378"),
+    Rule(ACTIVITY, NOT_BLANK, "MSIC code is required"),
+    Rule(ACTIVITY, r"(?s).{1,300}", "Business activity description is required", "", "name"),
 )
-PARTY_FIELDS: tuple[Required, ...] = (
-    ("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334/CF333"),
-    ("PostalAddress.Country.IdentificationCode", "Country is required", "CF336/CF337"),
-    ("PostalAddress.CityName", "City is required", "CF339/CF340"),
-    ("PostalAddress.CountrySubentityCode", "State is required", "CF342/CF343"),
-    ("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345/CF346"),
-    ("Contact.Telephone", "Contact number is required", "CF348/CF349"),
+PARTY_RULES = (
+    Rule("PartyLegalEntity.RegistrationName", NOT_BLANK, "Name is not valid", "CF334/CF333"),
+    Rule(COUNTRY, NOT_BLANK, "Country is required", "CF336/CF337"),
+    Rule(CITY, NOT_BLANK, "City is required", "CF339/CF340"),
+    Rule(STATE, NOT_BLANK, "State is required", "CF342/CF343"),
+    Rule("PostalAddress.AddressLine.Line", NOT_BLANK, "Address line 1 is required", "CF345/CF346"),
+    Rule(PHONE, NOT_BLANK, "Contact number is required", "CF348/CF349"),
+    Rule(PHONE, r"\+?[0-9]+", "Contact number is not valid", "CF410"),
+    Rule(PHONE, r".{8,20}", "Contact number has not 8 to 20 characters", "CF366"),
+    Rule(EMAIL, r"[^\s,;]*", "E-mail is not one address without blanks", "CF403"),
+    Rule(EMAIL, r"([^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+)?", "E-mail is not valid", "CF404"),
 )
-#: Fields that may be blank if the first address line is NA, and for the general public of a
-#: consolidated document. Portal: 10.13
-OPTIONAL_WITH_NA = {"PostalAddress.CityName", "PostalAddress.Country.IdentificationCode"}
-OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {"PostalAddress.CountrySubentityCode"}
+#: (path, text) that a party may have if its first address line is NA, and as the general public of
+#: a consolidated document. Portal: 10.13
+OPTIONAL_WITH_NA = {(CITY, ""), (COUNTRY, "")}
+OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {(STATE, "")}
 
 #: Scheme of an identification -> form of its value, codes of a violation.
 IDENTIFICATIONS = {
@@ -52,18 +79,6 @@ IDENTIFICATIONS = {
     "SST": (r"[A-Za-z0-9;-]{1,35}", ""),
     "TTX": (r"[A-Za-z0-9-]{1,17}", "CF407"),
 }
-#: Path below a party -> (form, codes, message). The first form that a text violates is the
-#: finding. The codes are published without their meaning; this is one interpretation.
-CONTACT = {
-    "Contact.Telephone": (
-        (r"\+?[0-9]+", "CF410", "Contact number is not valid"),
-        (r".{8,20}", "CF366", "Contact number has not 8 to 20 characters"),
-    ),
-    "Contact.ElectronicMail": (
-        (r"[^\s,;]+", "CF403", "E-mail is not one address without blanks"),
-        (r"[^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+", "CF404", "E-mail is not valid"),
-    ),
-}
 INCOTERMS = r"[A-Za-z0-9]{0,3}"
 
 
@@ -71,13 +86,12 @@ def check(document: UblDocument, now: float, oldest: float) -> list[Finding]:
     """Return all findings. A document may be issued from `oldest` to `now`, in Unix seconds."""
     return [
         *check_times(document, now, oldest),
-        *check_required(document.invoice, "", FIELDS),
+        *check_rules(document.invoice, "", INVOICE_RULES),
         *check_texts(document),
         *check_incoterms(document),
         *check_party(document, document.supplier),
         *check_party(document, document.buyer),
         *check_address(document.recipient),
-        *check_activity(document.supplier),
         *check_lines(document),
         *check_exemptions(document),
     ]
@@ -117,22 +131,43 @@ def check_texts(document: UblDocument) -> Iterator[Finding]:
 
 def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     """Yield the findings about supplier or buyer."""
-    blank = set[str]()
-    if party.text("PostalAddress.AddressLine.Line") == "NA":
-        blank = OPTIONAL_WITH_NA
-    if document.consolidated and party.is_public:
-        blank = OPTIONAL_FOR_PUBLIC
-    rows = [row for row in PARTY_FIELDS if row[0] not in blank]
-    yield from check_required(party.node, f"{party.root}.", rows)
+    accepted = find_accepted_texts(document, party)
+    yield from check_rules(party.node, f"{party.root}.", PARTY_RULES, accepted)
     yield from check_identifications(party)
-    yield from check_contact(party)
     yield from check_address(party)
 
 
-def check_required(node: object, root: str, rows: Iterable[Required]) -> Iterator[Finding]:
-    """Yield a finding for each required field below a node that is missing or blank."""
-    for path, message, codes in rows:
-        if not text_at(node, path).strip():
+def find_accepted_texts(document: UblDocument, party: UblParty) -> set[tuple[str, str]]:
+    """Return the (path, text) that a party may have although a rule excludes it.
+
+    Contact details may be NA for the general public, the number also for a supplier.
+    Portal: 10.3, 10.13
+    """
+    accepted = set[tuple[str, str]]()
+    if party.text("PostalAddress.AddressLine.Line") == "NA":
+        accepted |= OPTIONAL_WITH_NA
+    if document.consolidated and party.is_public:
+        accepted |= OPTIONAL_FOR_PUBLIC
+    if party.is_public:
+        accepted |= {(EMAIL, "NA")}
+    if party.is_public or party.role == "SUPPLIER":
+        accepted |= {(PHONE, "NA")}
+    return accepted
+
+
+def check_rules(
+    node: object,
+    root: str,
+    rules: Iterable[Rule],
+    accepted: Container[tuple[str, str]] = (),
+) -> Iterator[Finding]:
+    """Yield a finding for each path below a node whose text breaks a rule, the first one."""
+    broken = set[str]()
+    for path, form, message, codes, attribute in rules:
+        text = text_at(node, path, attribute).strip()
+        is_checked = path not in broken and (path, text) not in accepted
+        if is_checked and not re.fullmatch(form, text):
+            broken.add(path)
             yield make_finding(f"{root}{path}", message, codes)
 
 
@@ -149,24 +184,6 @@ def check_identifications(party: UblParty) -> Iterator[Finding]:
             yield make_finding(path, f"Scheme {scheme} is not known")
         elif text and not re.fullmatch(form, text):
             yield make_finding(path, f"{scheme} is not valid", codes)
-
-
-def check_contact(party: UblParty) -> Iterator[Finding]:
-    """Yield the findings about telephone number and e-mail address.
-
-    Both may be NA for the general public, the number also for a supplier. Portal: 10.3, 10.13
-    """
-    for path, forms in CONTACT.items():
-        text = party.text(path)
-        may_be_absent = party.is_public or (
-            party.role == "SUPPLIER" and path == "Contact.Telephone"
-        )
-        if not text or (text == "NA" and may_be_absent):
-            continue
-        for form, code, message in forms:
-            if not re.fullmatch(form, text):
-                yield make_finding(f"{party.root}.{path}", message, code)
-                break
 
 
 def check_address(party: UblParty) -> Iterator[Finding]:
@@ -190,16 +207,6 @@ def check_incoterms(document: UblDocument) -> Iterator[Finding]:
         found = value(reference, "ID") or ""
         if not value(reference, "DocumentType") and not re.fullmatch(INCOTERMS, found.strip()):
             yield make_finding(f"{path}.ID", "Incoterms are not at most 3 letters and digits")
-
-
-def check_activity(supplier: UblParty) -> Iterator[Finding]:
-    """Yield a finding if the supplier's MSIC code or business activity is missing."""
-    name = "IndustryClassificationCode"
-    path = f"{supplier.root}.{name}"
-    if not supplier.text(name):
-        yield make_finding(path, "MSIC code is required")
-    elif not 0 < len(str(value(supplier.node, name, "name") or "").strip()) <= 300:
-        yield make_finding(path, "Business activity description is required")
 
 
 def check_lines(document: UblDocument) -> Iterator[Finding]:

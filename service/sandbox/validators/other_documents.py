@@ -6,7 +6,7 @@ Portal: 10.11, 14.7, 14.8
 from collections.abc import Iterator
 
 from ..controls import Sandbox
-from ..database import Row, sql
+from ..database import Row
 from ..document import NOTES, SELF_BILLED, UblDocument
 from . import Finding, finding_at
 
@@ -18,9 +18,8 @@ def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterat
     controls = sandbox.controls
     if not controls.duplicate_detection:
         return
-    original = sql.document_duplicate(
-        sandbox.db, **dict(row), since=row["due_at"] - controls.duplicate_window_seconds
-    )
+    since = row["due_at"] - controls.duplicate_window_seconds
+    original = sandbox.db.document_duplicate(**dict(row), since=since)
     if original:
         yield Finding(
             "DV302",
@@ -40,7 +39,7 @@ def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Itera
         if uuid == "NA":
             if not number:
                 yield make_finding(None, "The number of the original document is required.")
-        elif original := sql.document_get(sandbox.db, uuid=uuid):
+        elif original := sandbox.db.document_get(uuid=uuid):
             yield from check_reference(row, original, number)
         else:
             yield make_finding(None, f"The referenced document {uuid} is not known.")

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 from ..answers import Body
 from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
 from ..controls import Sandbox
-from ..database import Row, sql
+from ..database import Row
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
 from ..minified import minify, places, without
 from . import Finding, finding_at
@@ -195,7 +195,7 @@ def check_owner(signature: Signature) -> Iterator[Violation]:
     tin = signature.subject(NameOID.ORGANIZATION_IDENTIFIER)
     number = signature.subject(NameOID.SERIAL_NUMBER)
     if tin and well_formed_tin(tin):
-        if sandbox.controls.strict_register and sql.taxpayer_get(sandbox.db, tin=tin) is None:
+        if sandbox.controls.strict_register and sandbox.db.taxpayer_get(tin=tin) is None:
             yield "DS330", CERTIFICATE
         if tin not in (row["taxpayer"], row["intermediary_tin"]):
             yield "DS311", CERTIFICATE
@@ -208,7 +208,7 @@ def check_owner(signature: Signature) -> Iterator[Violation]:
 
 def registrations(signature: Signature, tin: str) -> set[str]:
     """Return the registered numbers of a taxpayer, and for the issuer also the document's."""
-    known = {each["value"] for each in sql.identity_list(signature.sandbox.db, tin=tin)}
+    known = {each["value"] for each in signature.sandbox.db.identity_list(tin=tin)}
     if tin == signature.row["taxpayer"]:
         known.add(signature.document.issuer.identity[1])
     return {normalize(number) for number in known - {"", "NA", TIN_ONLY}}

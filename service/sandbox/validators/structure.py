@@ -91,15 +91,15 @@ def check_root(root: Body) -> Iterator[Violation]:
     """Yield the violations outside the invoice."""
     for name, text in NAMESPACES.items():
         if root.get(name) != text:
-            yield ("StringExpected" if name in root else "PropertyRequired", f"#/{name}")
+            yield "StringExpected" if name in root else "PropertyRequired", f"#/{name}"
     for name, found in root.items():
         if name not in (*NAMESPACES, "Invoice") and (name, found) != ("_E", EXTENSIONS):
-            yield ("NoAdditionalPropertiesAllowed", f"#/{name}")
+            yield "NoAdditionalPropertiesAllowed", f"#/{name}"
     invoices = root.get("Invoice")
     if not isinstance(invoices, list):
-        yield ("ArrayExpected" if "Invoice" in root else "PropertyRequired", "#/Invoice")
+        yield "ArrayExpected" if "Invoice" in root else "PropertyRequired", "#/Invoice"
     elif len(invoices) != 1:
-        yield ("TooManyItems" if invoices else "TooFewItems", "#/Invoice")
+        yield "TooManyItems" if invoices else "TooFewItems", "#/Invoice"
 
 
 def check_invoice(invoice: Node) -> Iterator[Violation]:
@@ -108,32 +108,32 @@ def check_invoice(invoice: Node) -> Iterator[Violation]:
     if UblDocument({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
         for name in ("UBLExtensions", "Signature"):
             if name not in invoice:
-                yield ("TooFewItems", f"#/Invoice[0].{name}")
+                yield "TooFewItems", f"#/Invoice[0].{name}"
 
 
 def check_group(group: object, elements: Group, path: str) -> Iterator[Violation]:
     """Yield the violations of an object with elements."""
     if not isinstance(group, dict):
-        yield ("ObjectExpected", path)
+        yield "ObjectExpected", path
         return
     if not group:
-        yield ("TooFewProperties", path)
+        yield "TooFewProperties", path
     for name, element in elements.items():
         if element.is_required and name not in group:
-            yield ("PropertyRequired", f"{path}.{name}")
+            yield "PropertyRequired", f"{path}.{name}"
     for name, found in group.items():
         if name in elements:
             yield from check_array(found, elements[name], f"{path}.{name}")
         else:
-            yield ("NoAdditionalPropertiesAllowed", f"{path}.{name[:MOST_NAME]}")
+            yield "NoAdditionalPropertiesAllowed", f"{path}.{name[:MOST_NAME]}"
 
 
 def check_array(found: object, element: Element, path: str) -> Iterator[Violation]:
     """Yield the violations of an element, which is an array."""
     if not isinstance(found, list):
-        yield ("ArrayExpected", path)
+        yield "ArrayExpected", path
     elif not found:
-        yield ("TooFewItems", path)
+        yield "TooFewItems", path
     elif element.kind != "any":
         for index, entry in enumerate(found):
             where = f"{path}[{index}]"
@@ -146,12 +146,12 @@ def check_array(found: object, element: Element, path: str) -> Iterator[Violatio
 def check_basic(basic: object, kind: str, path: str) -> Iterator[Violation]:
     """Yield the violations of a basic element: a value with attributes."""
     if not isinstance(basic, dict):
-        yield ("ObjectExpected", path)
+        yield "ObjectExpected", path
         return
     for name in ("_", "currencyID") if kind == "amount" else ("_",):
         if name not in basic:
-            yield ("PropertyRequired", f"{path}.{name}")
+            yield "PropertyRequired", f"{path}.{name}"
     for name, found in basic.items():
         rule, fits = KINDS[kind if name == "_" else "text"]
         if not fits(found):
-            yield (rule, f"{path}.{name[:MOST_NAME]}")
+            yield rule, f"{path}.{name[:MOST_NAME]}"

@@ -5,10 +5,9 @@ can be tried.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..controls import Sandbox
-from ..database import Row, sql
+from ..database import Row
 from ..document import GENERAL_PUBLIC, SELF_BILLED, TIN_ONLY, UblDocument, UblParty, well_formed_tin
 from ..login import may_act_for
 from . import Finding, finding_at
@@ -29,10 +28,10 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
 
 def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the intermediary that sent the document is no longer permitted to."""
-    client = row["intermediary_tin"] and sql.client_get(sandbox.db, client_id=row["client_id"])
+    client = row["intermediary_tin"] and sandbox.db.client_get(client_id=row["client_id"])
     if not client:
         return
-    known = sql.taxpayer_get(sandbox.db, tin=client["tin"])
+    known = sandbox.db.taxpayer_get(tin=client["tin"])
     is_blocked = client["blocked"] or (known and known["blocked"])
     if is_blocked or not may_act_for(client, row["taxpayer"]):
         problem = "active" if is_blocked else "authorised"
@@ -63,7 +62,7 @@ def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Findin
 
 def check_registered(party: UblParty, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the party's TIN or identity is not registered, or is blocked."""
-    known = sql.taxpayer_get(sandbox.db, tin=party.tin)
+    known = sandbox.db.taxpayer_get(tin=party.tin)
     if not well_formed_tin(party.tin) or (sandbox.controls.strict_register and not known):
         code = "ERR406" if party.role == "BUYER" else None
         yield make_finding(party, code, f"TIN {party.tin} is not valid.")
@@ -81,10 +80,10 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
     """
     if party.identity[1] == "NA":
         return False
-    known = [tuple(row) for row in sql.identity_list(sandbox.db, tin=party.tin)]
+    known = [tuple(row) for row in sandbox.db.identity_list(tin=party.tin)]
     return not known or party.identity[1] == TIN_ONLY or party.identity in known
 
 
 def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
-    return replace(finding_at(party.root, code, f"{message} - {party.role}"), target="TIN")
+    return finding_at(party.root, code, f"{message} - {party.role}")._replace(target="TIN")
