@@ -270,11 +270,7 @@ def plain(number: Decimal | int) -> str:
 
 def share(factor: Decimal | None) -> str:
     """Format 0.05 as 5%, and None as an empty text."""
-    return "" if factor is None else _strip_zeros(f"{factor:%}"[:-1]) + "%"
-
-
-def _strip_zeros(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return "" if factor is None else _percent(EXACT.scaleb(factor, 2))
 
 
 #: Tax types without a rate -> name. Portal: 12.5
@@ -296,7 +292,7 @@ def tax_rate(tax: Tax) -> str:
 
 
 def _percent(percentage: Decimal) -> str:
-    return _strip_zeros(f"{percentage:f}") + "%"
+    return f"{percentage.normalize(EXACT):f}%"
 
 
 def quantity(unit: JsonMapping) -> str:

@@ -9,9 +9,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import cast
-
-import msgspec
 
 from service import json_codec
 from service.documents.money import Totals, compute_document, read_adjustments
@@ -108,15 +105,8 @@ def build(
 
 
 def encode(document: object) -> bytes:
-    """Return the minified UTF-8 bytes that are hashed, signed and sent.
-
-    Numbers are written without exponent. Portal: 10.1
-    """
-    raw = json_codec.encode(document)
-    # Possibly an exponent, which str() gives very small and very large decimals.
-    if b"E+" in raw or b"E-" in raw:
-        return json_codec.encode(_with_plain_numbers(document))
-    return raw
+    """Return the minified UTF-8 bytes that are hashed, signed and sent. Portal: 10.1"""
+    return json_codec.encode_plain(document)
 
 
 def build_entry(number: str, content: bytes) -> JsonObject:
@@ -132,16 +122,6 @@ def build_entry(number: str, content: bytes) -> JsonObject:
 def build_envelope(entries: Sequence[JsonObject]) -> bytes:
     """Return the body of a submission with some entries."""
     return encode({"documents": entries})
-
-
-def _with_plain_numbers(part: object) -> object:
-    """Return a document in which decimals are JSON text without exponent."""
-    if isinstance(part, dict):
-        members = cast(dict[str, object], part)
-        return {name: _with_plain_numbers(member) for name, member in members.items()}
-    if isinstance(part, list):
-        return [_with_plain_numbers(entry) for entry in cast(list[object], part)]
-    return msgspec.Raw(f"{part:f}".encode()) if isinstance(part, Decimal) else part
 
 
 def get_document_type(source: JsonMapping) -> str:
