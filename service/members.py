@@ -95,7 +95,9 @@ def make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shap
         for name, member in part.get("properties", {}).items():
             properties[name] = make_shape(schemas, part_stem, member)
     shapes = tuple((name, shape) for name, shape in properties.items() if shape)
-    return Members(frozenset(properties), is_closed, shapes) if properties else None
+    if not properties and not is_closed:
+        return None
+    return Members(frozenset(properties), is_closed, shapes)
 
 
 def expand(
