@@ -151,14 +151,6 @@ def parse_instant(text: str) -> datetime:
         raise ValueError("outside the years 1 to 9999") from None
 
 
-def has_unicode_escapes(raw: bytes) -> bool:
-    """Return whether JSON bytes have escapes by number.
-
-    Without one there can be no NUL, and no unpaired surrogate.
-    """
-    return b"\\u" in raw
-
-
 def is_valid_text(text: str) -> bool:
     """Return whether PostgreSQL can store a text: no NUL and no unpaired surrogate."""
     return _NOT_STORABLE.search(text) is None

@@ -132,8 +132,9 @@ def get_document_type(source: JsonMapping) -> str:
 
 
 def is_self_billed(source: JsonMapping) -> bool:
-    """Return whether the buyer issues the document."""
-    return get_document_type(source).startswith("1")
+    """Return whether the buyer issues the document, also if it is a note or waits for a party."""
+    kind = source.get("targetInvoiceType") or source.get("type", "")
+    return bool(source.get("selfBilled")) or "SELF_BILLED" in kind
 
 
 def get_parties(source: JsonMapping, issuer: JsonMapping) -> tuple[Party, Party]:
