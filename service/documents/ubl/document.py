@@ -6,7 +6,7 @@ totals here, the rest in parties, lines, references and shipping. Portal: 10
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -153,6 +153,7 @@ def _build_header(
 ) -> dict[str, Element | None]:
     moment = issued_at.astimezone(UTC)
     currency = source.get("currencyCode") or HOME_CURRENCY
+    period = get_object(source, "billingPeriod")
     return {
         "ID": value(number),
         "IssueDate": value(moment.strftime("%Y-%m-%d")),
@@ -161,7 +162,11 @@ def _build_header(
         "DocumentCurrencyCode": value(currency),
         "TaxCurrencyCode": value(currency),
         "TaxExchangeRate": _build_exchange_rate(source, currency),
-        "InvoicePeriod": _build_billing_period(get_object(source, "billingPeriod")),
+        "InvoicePeriod": group(
+            StartDate=optional(period.get("start")),
+            EndDate=optional(period.get("end")),
+            Description=optional(period.get("frequency"), 50),
+        ),
     }
 
 
@@ -172,14 +177,6 @@ def _build_exchange_rate(source: JsonMapping, currency: str) -> Element | None:
         SourceCurrencyCode=value(currency),
         TargetCurrencyCode=value(HOME_CURRENCY),
         CalculationRate=value(Decimal(source["exchangeRate"])),
-    )
-
-
-def _build_billing_period(period: Mapping[str, str]) -> Element | None:
-    return group(
-        StartDate=optional(period.get("start")),
-        EndDate=optional(period.get("end")),
-        Description=optional(period.get("frequency"), 50),
     )
 
 
