@@ -19,7 +19,6 @@ CLIENT: ContextVar[Hashable] = ContextVar("client", default=None)
 SHARE = 4
 
 Waiter = asyncio.Future[None]
-_NO_CLIENT = object()
 
 
 class FairQueue:
@@ -97,17 +96,16 @@ class FairQueue:
 
     def _serve_next(self) -> bool:
         """Serve the client that may enter and was served the longest time ago, if there is one."""
-        client = next(filter(self._may_enter, self._waiters), _NO_CLIENT)
-        if client is _NO_CLIENT:
-            return False
-        waiters = self._waiters.pop(client)
-        waiter = waiters.popleft()
-        if waiters:
-            self._waiters[client] = waiters  # Behind all others.
-        if not waiter.done():  # It may have given up.
-            self._take(client)
-            waiter.set_result(None)
-        return True
+        for client in filter(self._may_enter, self._waiters):
+            waiters = self._waiters.pop(client)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiters[client] = waiters  # Behind all others.
+            if not waiter.done():  # It may have given up.
+                self._take(client)
+                waiter.set_result(None)
+            return True
+        return False
 
     def _remove(self, client: Hashable, waiter: Waiter) -> None:
         """Remove a caller that has given up, unless it was skipped when it was to be served."""

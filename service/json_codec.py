@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -27,7 +27,6 @@ _INSTANT = re.compile(
     r"(:[0-9]{2}(\.[0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-5][0-9])?"
 )
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
-_EXPONENT = re.compile(rb"[0-9]E[-+]?[0-9]")
 INVALID_JSON = "The request body is not valid JSON: {}."
 _TOO_MANY = f"The request body has more than {MAX_VALUES:,} values."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
@@ -116,17 +115,26 @@ def measure_stored_bytes(value: object) -> int:
 
     Numbers count without exponent, as PostgreSQL stores them.
     """
+    return len(encode_plain(value))
+
+
+def encode_plain(value: object) -> bytes:
+    """Return compact JSON in UTF-8 whose numbers have no exponent."""
     raw = encode(value)
-    return len(raw) + (sum(_expansions(value)) if _EXPONENT.search(raw) else 0)
+    # Possibly an exponent, which str() gives very small and very large decimals.
+    if b"E+" in raw or b"E-" in raw:
+        return encode(_with_plain_numbers(value))
+    return raw
 
 
-def _expansions(value: object) -> Iterator[int]:
-    """Yield for each number of a value how many bytes it grows when written without exponent."""
-    if isinstance(value, Decimal):
-        yield len(f"{value:f}") - len(str(value))
-    elif isinstance(value, dict | list):
-        for child in value.values() if isinstance(value, dict) else value:
-            yield from _expansions(child)
+def _with_plain_numbers(part: object) -> object:
+    """Return a value in which decimals are JSON text without exponent."""
+    if isinstance(part, dict):
+        members = cast(dict[str, object], part)
+        return {name: _with_plain_numbers(member) for name, member in members.items()}
+    if isinstance(part, list):
+        return [_with_plain_numbers(entry) for entry in cast(list[object], part)]
+    return msgspec.Raw(f"{part:f}".encode()) if isinstance(part, Decimal) else part
 
 
 def parse_instant(text: str) -> datetime:
@@ -141,14 +149,6 @@ def parse_instant(text: str) -> datetime:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
         raise ValueError("outside the years 1 to 9999") from None
-
-
-def has_unicode_escapes(raw: bytes) -> bool:
-    """Return whether JSON bytes have escapes by number.
-
-    Without one there can be no NUL, and no unpaired surrogate.
-    """
-    return b"\\u" in raw
 
 
 def is_valid_text(text: str) -> bool:

@@ -1,7 +1,8 @@
-"""Unknown members of the objects that a schema leaves open: parties, addresses, lines.
+"""Unknown members of the objects of bodies.
 
-A name that resembles a known one is a mistake, and is rejected. Others are stored and
-returned unchanged, but have no effect and are not sent to the portal.
+Schemas leave some objects open: parties, addresses, lines. A name that resembles a known one is a
+mistake there, and is rejected. Others are stored and returned unchanged, but have no effect and are
+not sent to the portal.
 """
 
 import re
@@ -31,11 +32,15 @@ Schema = JsonMapping
 
 
 class Unknown(NamedTuple):
-    """The unknown members of an object: its JSON Pointer, their names, and the known names."""
+    """The unknown members of an object: its JSON Pointer, their names, and the known names.
+
+    A closed object must not have any.
+    """
 
     path: str
     names: list[str]
     known: frozenset[str]
+    is_closed: bool
 
     def point_to(self, name: str) -> str:
         """Return the JSON Pointer of a member."""
@@ -52,9 +57,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The members of an object. `known` is None if the schema itself rejects unknown ones."""
+    """The members of an object, which has no others if it is closed."""
 
-    known: frozenset[str] | None
+    known: frozenset[str]
+    is_closed: bool
     shapes: tuple[tuple[str, "Shape"], ...]
 
 
@@ -62,7 +68,7 @@ Shape = Members | Entries | None
 
 
 def find_unknown(value: object, shape: Shape, path: str = "") -> Iterator[Unknown]:
-    """Yield the unknown members of each open object of a body that has some.
+    """Yield the unknown members of each object of a body that has some.
 
     Leaves out arrays with too many entries.
     """
@@ -70,28 +76,28 @@ def find_unknown(value: object, shape: Shape, path: str = "") -> Iterator[Unknow
         for index, entry in enumerate(value):
             yield from find_unknown(entry, shape.shape, f"{path}/{index}")
     if isinstance(shape, Members) and isinstance(value, dict):
-        if shape.known and (names := [name for name in value if name not in shape.known]):
-            yield Unknown(path, names, shape.known)
+        if names := [name for name in value if name not in shape.known]:
+            yield Unknown(path, names, shape.known, shape.is_closed)
         for name, below in shape.shapes:
             if name in value:
                 yield from find_unknown(value[name], below, f"{path}/{name}")
 
 
 def make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
-    """Return the shape of values of a schema in the file `stem`, or None without open objects."""
+    """Return the shape of values of a schema in the file `stem`, or None without known members."""
     properties: dict[str, Shape] = {}
     is_closed = False
     for part_stem, part in expand(schemas, stem, schema):
         if "items" in part:
             entry = make_shape(schemas, part_stem, part["items"])
             return Entries(entry, part["maxItems"]) if entry else None
-        is_closed |= part.get("additionalProperties") is not None
+        is_closed |= part.get("additionalProperties") is False
         for name, member in part.get("properties", {}).items():
             properties[name] = make_shape(schemas, part_stem, member)
     shapes = tuple((name, shape) for name, shape in properties.items() if shape)
-    if not properties or (is_closed and not shapes):
+    if not properties and not is_closed:
         return None
-    return Members(None if is_closed else frozenset(properties), shapes)
+    return Members(frozenset(properties), is_closed, shapes)
 
 
 def expand(

@@ -107,19 +107,14 @@ def _rule_of(keyword: str, part: object) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator({keyword: part})
 
 
-def _check_unknown_members(
+def _check_further_members(
     checker: Validator, allowed: object, value: Json, schema: Schema
-) -> Iterator[ValidationError]:
-    """Check additionalProperties: jsonschema sorts and quotes all unknown members in its message.
+) -> Iterable[ValidationError] | None:
+    """Check additionalProperties. members.py finds those of a closed object.
 
-    The members of a value that may have any are checked by their schema.
+    jsonschema sorts and quotes all of them in its message.
     """
-    if allowed is not False:
-        yield from _RULES["additionalProperties"](checker, allowed, value, schema) or ()
-    elif isinstance(value, dict):
-        known = schema.get("properties", {})
-        if any(name not in known and not _matches_pattern(schema, name) for name in value):
-            yield ValidationError("has unknown members")
+    return _RULES["additionalProperties"](checker, allowed, value, schema) if allowed else None
 
 
 def _check_unless_long(limit: str, check: Check) -> Check:
@@ -142,7 +137,7 @@ _Careful = extend(
         "items": _check_unless_long("maxItems", _RULES["items"]),
         "uniqueItems": _check_unless_long("maxItems", _check_fast("uniqueItems", "array")),
         "propertyNames": _check_unless_long("maxProperties", _RULES["propertyNames"]),
-        "additionalProperties": _check_unless_long("maxProperties", _check_unknown_members),
+        "additionalProperties": _check_unless_long("maxProperties", _check_further_members),
     },
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
 )
@@ -180,13 +175,13 @@ def _close(part: object) -> Any:
 
 @cache
 def careful_validator(name: str) -> Validator:
-    """Return the validator that finds the violations of an invalid body."""
+    """Return the validator that finds the violations of an invalid body, but no unknown members."""
     return _Careful(ALL[name], registry=REGISTRY)
 
 
 @cache
 def body_shape(name: str) -> members.Shape:
-    """Return the open objects of the bodies of a schema."""
+    """Return the known members of the objects of a schema's bodies."""
     return members.make_shape(ALL, name, ALL[name])
 
 
@@ -210,30 +205,35 @@ def _find_all(name: str, body: Any) -> Iterator[tuple[str, str, str]]:
     if not fast_validator(name).is_valid(body):
         for error in careful_validator(name).iter_errors(body):
             yield from _describe(error)
-    yield from _find_misspelt(members.find_unknown(body, body_shape(name)))
+    yield from _describe_unknown(members.find_unknown(body, body_shape(name)))
 
 
-def _find_misspelt(found: Iterable[members.Unknown]) -> Iterator[tuple[str, str, str]]:
-    """Yield (path, rule, message) of unknown members that resemble a known one or are too many."""
+def _describe_unknown(found: Iterable[members.Unknown]) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, rule, message) of unknown members.
+
+    Those of an open object are violations if they resemble a known one or are too many.
+    """
     names: set[str] = set()
     for unknown in found:
-        if len(unknown.names) > members.MOST_UNKNOWN:
-            yield unknown.path, "maxProperties", MANY_UNKNOWN.format(members.MOST_UNKNOWN)
-        compared = unknown.names[: members.MOST_COMPARED]
-        names.update(compared)
-        if len(names) > members.MOST_NAMES:
-            yield "", "maxProperties", MANY_NAMES.format(members.MOST_NAMES)
-            return
-        for name in compared:
-            if similar := members.find_similar(name, unknown.known):
-                message = f"{name} is not a known member. Did you mean {similar}?"
+        judged = unknown.names
+        if not unknown.is_closed:
+            if len(judged) > members.MOST_UNKNOWN:
+                yield unknown.path, "maxProperties", MANY_UNKNOWN.format(members.MOST_UNKNOWN)
+            judged = judged[: members.MOST_COMPARED]
+            names.update(judged)
+            if len(names) > members.MOST_NAMES:
+                yield "", "maxProperties", MANY_NAMES.format(members.MOST_NAMES)
+                return
+        for name in judged:
+            if unknown.is_closed or members.find_similar(name, unknown.known):
+                message = describe_unknown("member", name, unknown.known)
                 yield unknown.point_to(name), "unknown", message
 
 
 def find_stored_only(name: str, body: object) -> list[dict[str, str]]:
     """Return a warning, {path, message}, for each member that is stored and has no effect.
 
-    `body` is valid. At most MAX_VIOLATIONS.
+    `body` is valid. Unknown members of closed objects are left out. At most MAX_VIOLATIONS.
     """
     stored = (
         {
@@ -243,6 +243,7 @@ def find_stored_only(name: str, body: object) -> list[dict[str, str]]:
         }
         for unknown in members.find_unknown(body, body_shape(name))
         for member in unknown.names
+        if not unknown.is_closed
     )
     return list(islice(stored, MAX_VIOLATIONS))
 
@@ -280,8 +281,7 @@ def _find_missing(path: str, old: object, new: object) -> Iterator[tuple[str, st
 def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
     """Return (path, rule, message) of each violation in a schema error.
 
-    The messages are ours, since those of jsonschema quote Python values. Unknown members are
-    described lazily: each is compared with the known names, and only MAX_VIOLATIONS are needed.
+    The messages are ours, since those of jsonschema quote Python values.
     """
     path = json_codec.make_pointer(error.absolute_path)
     rule, limit = str(error.validator), cast(Any, error.validator_value)
@@ -289,15 +289,6 @@ def _describe(error: ValidationError) -> Iterable[tuple[str, str, str]]:
     if rule == "required":
         missing = [name for name in limit if name not in body]
         return [(f"{path}/{name}", "required", f"{name} is required.") for name in missing]
-    if rule in ("additionalProperties", "unevaluatedProperties"):
-        return (
-            (
-                f"{path}/{json_codec.escape_pointer(name)}",
-                "unknown",
-                describe_unknown("member", name, known),
-            )
-            for name, known in _unknown_members(error)
-        )
     return [(path, rule, f"{_subject(error)} {_describe_rule(rule, limit)}.")]
 
 
@@ -344,20 +335,6 @@ def _describe_rule(rule: str, limit: object) -> str:
         return "must not be empty"
     describe = WORDINGS.get(rule) or _TEXTS["wordings"].get(rule, "is not valid").format
     return describe(limit)
-
-
-def _unknown_members(error: ValidationError) -> Iterator[tuple[str, list[str]]]:
-    """Yield each unknown member of a closed object, and the known names."""
-    assert isinstance(error.schema, dict)
-    parts = members.expand(ALL, "", error.schema)
-    known = sorted({name for _, part in parts for name in part.get("properties", ())})
-    for name in cast(JsonObject, error.instance):
-        if name not in known and not _matches_pattern(error.schema, name):
-            yield name, known
-
-
-def _matches_pattern(schema: Schema, name: str) -> bool:
-    return any(re.search(pattern, name) for pattern in schema.get("patternProperties", ()))
 
 
 def describe_unknown(noun: str, name: str, known: Collection[str]) -> str:

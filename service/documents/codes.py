@@ -58,20 +58,9 @@ def _read_built_in(path: Path) -> CodeTable:
     return CodeTable(path.stem, content["codes"], date.fromisoformat(content["since"]))
 
 
+_DATA: JsonObject = json_codec.load_data(__file__)
 #: Name -> meaning of its codes, for every table.
-DESCRIPTIONS = {
-    "classifications": "Classifications of line items.",
-    "countries": "Countries, by ISO 3166-1 alpha-3.",
-    "currencies": "Currencies, by ISO 4217.",
-    "document_types": "Types of documents at the portal.",
-    "msic": "Industries of suppliers, by the Malaysia Standard Industrial Classification.",
-    "party_types": "Types of buyers and suppliers.",
-    "payment_modes": "Modes of payment.",
-    "registration_types": "Types of registration numbers.",
-    "states": "States and federal territories of Malaysia.",
-    "tax_types": "Types of taxes.",
-    "units": "Units of measure, by UN/ECE Recommendations 20 and 21.",
-}
+DESCRIPTIONS: dict[str, str] = _DATA["descriptions"]
 
 #: The tables that ship with the service.
 BUILT_IN: Tables = {
@@ -80,43 +69,19 @@ BUILT_IN: Tables = {
 }
 
 #: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.
-ALIASES: dict[str, dict[str, str]] = json_codec.load_data(__file__)
+ALIASES: dict[str, dict[str, str]] = _DATA["aliases"]
 
 #: JSON Pointer of a code in a body -> its table, as pairs; `*` matches every entry of an array.
-PARTY = (
-    ("/type", "party_types"),
-    ("/registration/type", "registration_types"),
-    ("/msic", "msic"),
-    ("/address/state", "states"),
-    ("/address/country", "countries"),
-)
-DOCUMENT = (
-    ("/currencyCode", "currencies"),
-    *((role + place, table) for role in ("/buyer", "/supplier") for place, table in PARTY),
-    ("/delivery/registration/type", "registration_types"),
-    ("/delivery/address/state", "states"),
-    ("/delivery/address/country", "countries"),
-    ("/payment/mode", "payment_modes"),
-    ("/lineItems/*/classifications/*", "classifications"),
-    ("/lineItems/*/unit/code", "units"),
-    ("/lineItems/*/taxDetails/*/taxType", "tax_types"),
-    ("/lineItems/*/originCountry", "countries"),
-)
-COMPANY = (
-    ("/registration_type", "registration_types"),
-    ("/msic_code", "msic"),
-    ("/state", "states"),
-    ("/country", "countries"),
-    ("/default_tax_types_and_rates/*/tax_type", "tax_types"),
+Places = tuple[tuple[str, str], ...]
+PARTY, DOCUMENT, COMPANY = (
+    tuple(_DATA["places"][name].items()) for name in ("party", "document", "company")
 )
 
 HOME = "MYS"
 
 
-#: The codes of each table.
-Known = Mapping[str, Mapping[str, str]]
-#: Returns whether all codes of a value are known, given the attribute `known` of a _Version.
-_Checker = Callable[[Any, Known], bool]
+#: Returns whether all codes of a value are in the tables.
+_Checker = Callable[[Any, Tables], bool]
 
 
 def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
@@ -136,41 +101,41 @@ def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
 # Generators for all() would take longer than the checks.
 
 
-def _has_known_codes(table: str, codes: list[str], known: Known) -> bool:
+def _has_known_codes(table: str, codes: list[str], tables: Tables) -> bool:
     for code in codes:  # noqa: SIM110
-        if code not in known[table]:
+        if code not in tables[table].codes:
             return False
     return True
 
 
-def _has_known_entries(checker: _Checker, entries: Sequence[Json], known: Known) -> bool:
+def _has_known_entries(checker: _Checker, entries: Sequence[Json], tables: Tables) -> bool:
     for entry in entries:  # noqa: SIM110
-        if not checker(entry, known):
+        if not checker(entry, tables):
             return False
     return True
 
 
 def _has_known_members(
-    tables: Sequence[tuple[str, str]],
+    named: Sequence[tuple[str, str]],
     checkers: Sequence[tuple[str, _Checker]],
     members: JsonObject,
-    known: Known,
+    tables: Tables,
 ) -> bool:
-    for name, table in tables:
+    for name, table in named:
         if (
             (code := members.get(name)) is not None
-            and code not in known[table]
+            and code not in tables[table].codes
             and not (name == "state" and _is_abroad(members))
         ):
             return False
     for name, checker in checkers:
-        if (member := members.get(name)) is not None and not checker(member, known):
+        if (member := members.get(name)) is not None and not checker(member, tables):
             return False
     return True
 
 
 @lru_cache
-def _get_checker(places: tuple[tuple[str, str], ...]) -> _Checker:
+def _get_checker(places: Places) -> _Checker:
     return _make_checker([(place.split("/")[1:], table) for place, table in places])
 
 
@@ -187,18 +152,10 @@ MAX_SEARCHED = 30
 MAX_QUOTED = 60
 
 
-class _Version:
-    """A version of all tables. `known` are the codes of each table."""
-
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        self.known: Known = {name: table.codes for name, table in tables.items()}
-
-
 class _Current:
-    """The version that new requests use."""
+    """The version of the tables that new requests use."""
 
-    version = _Version(BUILT_IN)
+    tables = BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +165,7 @@ class _Work:
     `searches` are its searches for similar codes: (table, text) -> the most similar code.
     """
 
-    version: _Version
+    tables: Tables
     searches: dict[tuple[str, str], str | None] = field(
         default_factory=dict[tuple[str, str], str | None]
     )
@@ -222,8 +179,7 @@ def replace_tables(imported: Iterable[CodeTable]) -> None:
 
     They replace all that were imported before, at once: work that has pinned its tables keeps them.
     """
-    tables = {table.name: table for table in imported}
-    _Current.version = _Version({**BUILT_IN, **tables})
+    _Current.tables = {**BUILT_IN, **{table.name: table for table in imported}}
     _fold.cache_clear()
 
 
@@ -242,7 +198,7 @@ def pin_tables() -> None:
 
     The task makes at most MAX_SEARCHES searches for similar codes.
     """
-    _pinned.set(_Work(_Current.version))
+    _pinned.set(_Work(_Current.tables))
 
 
 @contextmanager
@@ -257,11 +213,11 @@ def one_version() -> Generator[None, None, None]:
 
 def get_tables() -> Tables:
     """Return the tables: those of the present request, or the latest."""
-    return _get_work().version.tables
+    return _get_work().tables
 
 
 def _get_work() -> _Work:
-    return _pinned.get() or _Work(_Current.version)
+    return _pinned.get() or _Work(_Current.tables)
 
 
 def get_names(table: str) -> Mapping[str, str]:
@@ -276,7 +232,7 @@ def get_all_names() -> dict[str, Mapping[str, str]]:
 
 def is_known(table: str, code: str) -> bool:
     """Return whether the table has exactly this code; case and leading zeros are significant."""
-    return code in _get_work().version.known[table]
+    return code in get_names(table)
 
 
 def get_validity(table: str, code: str) -> Validity:
@@ -340,9 +296,7 @@ def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | No
     return names[found[0]] if found else None
 
 
-def find_violations(
-    body: JsonObject, places: tuple[tuple[str, str], ...] = DOCUMENT
-) -> list[dict[str, str]]:
+def find_violations(body: JsonObject, places: Places = DOCUMENT) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
     The body is valid by its schema, and `path` is a JSON Pointer into it. `places` lists the
@@ -350,14 +304,12 @@ def find_violations(
     party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
     """
     # The checker makes no paths, which takes most of the time of the search.
-    if _get_checker(places)(body, _get_work().version.known):
+    if _get_checker(places)(body, get_tables()):
         return []
     return search_violations(body, places)
 
 
-def search_violations(
-    body: JsonObject, places: tuple[tuple[str, str], ...]
-) -> list[dict[str, str]]:
+def search_violations(body: JsonObject, places: Places) -> list[dict[str, str]]:
     """Return what find_violations returns, also for a body that is not valid by its schema."""
     found = (
         violation(path, "code", describe_unknown_code(table, code))

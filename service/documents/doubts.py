@@ -11,6 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from service.documents.money import EXEMPT, LineAmounts, Tax
+from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
 from service.json_types import JsonMapping
 
@@ -117,7 +118,7 @@ def _find_unregistered(source: JsonMapping, kind: str, place: str) -> Iterator[D
     """Yield the doubt about a tax whose supplier may not be registered for it."""
     name, member = REGISTRATIONS[kind]
     column = COLUMNS[f"/{member}"]
-    if not _is_self_billed(source):
+    if not is_self_billed(source):
         message = f"The document has {name}, but the company has no {column}."
         yield Doubt("TaxRegistration", f"{place}/taxType", message, column)
         return
@@ -125,9 +126,3 @@ def _find_unregistered(source: JsonMapping, kind: str, place: str) -> Iterator[D
     if supplier and (supplier.get(member) or "").strip() in NO_NUMBER:
         message = f"The document has {name}, but the supplier has no {member}."
         yield Doubt("TaxRegistration", f"{place}/taxType", message)
-
-
-def _is_self_billed(source: JsonMapping) -> bool:
-    """Return whether the buyer issues the document, also if it is a note or waits for a party."""
-    kind = source.get("targetInvoiceType") or source.get("type", "")
-    return bool(source.get("selfBilled")) or "SELF_BILLED" in kind

@@ -138,12 +138,20 @@ class Totals(NamedTuple):
 
 
 def read_adjustments(body: JsonMapping, name: str) -> list[Adjustment]:
-    """Return the `allowances` or the `charges` of a whole document, whose amounts are valid."""
+    """Return the `allowances` or the `charges` of a whole document. Raises AmountError."""
+    path = f"/invoiceLevelAllowanceCharge/{name}"
     given: JsonMapping = body.get("invoiceLevelAllowanceCharge") or {}
+    entries: Sequence[JsonMapping] = given.get(name) or ()
     return [
-        Adjustment(round_cents(each["amount"]), None, each.get("reason"))
-        for each in given.get(name) or ()
+        Adjustment(
+            round_cents(read_number(each, "amount", f"{path}/{index}")), None, each.get("reason")
+        )
+        for index, each in enumerate(entries)
     ]
+
+
+def _sum_adjustments(body: JsonMapping, name: str) -> Decimal:
+    return sum([each.amount for each in read_adjustments(body, name)], ZERO)
 
 
 def round_cents(number: Decimal | int | str) -> Decimal:
@@ -229,8 +237,8 @@ def compute_document(body: JsonMapping) -> Totals:
         prepaid = _read_prepaid(body)
         rounding = _read_rounding(body)
         lines = _compute_lines(body.get("lineItems") or ())
-        allowances = _sum_entries(body, "allowances")
-        charges = _sum_entries(body, "charges")
+        allowances = _sum_adjustments(body, "allowances")
+        charges = _sum_adjustments(body, "charges")
         net = sum([line.net for line in lines], ZERO)
         tax = sum([line.tax for line in lines], ZERO)
         excluding = net - allowances + charges
@@ -363,17 +371,6 @@ def _compute_tax(detail: JsonMapping, net: Decimal, count: Decimal) -> Tax:
         return Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
     percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
     return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
-
-
-def _sum_entries(body: JsonMapping, name: str) -> Decimal:
-    path = f"/invoiceLevelAllowanceCharge/{name}"
-    given: JsonMapping = body.get("invoiceLevelAllowanceCharge") or {}
-    entries: Sequence[JsonMapping] = given.get(name) or ()
-    amounts = (
-        _round(read_number(entry, "amount", f"{path}/{index}"))
-        for index, entry in enumerate(entries)
-    )
-    return sum(amounts, ZERO)
 
 
 def _check_limits(excluding: Decimal, largest: Decimal) -> None:

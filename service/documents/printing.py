@@ -25,6 +25,7 @@ from service.documents.money import (
 )
 from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
+from service.documents.ubl.parties import STATE_ABROAD, is_abroad
 from service.documents.ubl.references import get_reference_numbers
 from service.documents.unit_names import get_unit_name
 from service.json_types import JsonMapping, JsonObject
@@ -192,8 +193,6 @@ def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
 
 #: Placeholders of a document for missing facts; a page omits them. Portal: 10.3, 10.13
 PLACEHOLDERS = {"", "NA", "000000000000", "00000", "NOT APPLICABLE"}
-ABROAD = "17"
-HOME = "MYS"
 
 
 def facts(party: JsonMapping) -> list[tuple[str, str]]:
@@ -233,9 +232,9 @@ def _or_empty(text: str | None) -> str:
 
 def _get_state(address: JsonMapping) -> str:
     code = address.get("state") or ""
-    if code == ABROAD:
+    if code == STATE_ABROAD:
         return ""
-    return get_names("states").get(code, code) if (address.get("country") or HOME) == HOME else code
+    return code if is_abroad(address) else get_names("states").get(code, code)
 
 
 def _get_country(address: JsonMapping) -> str:
@@ -270,11 +269,7 @@ def plain(number: Decimal | int) -> str:
 
 def share(factor: Decimal | None) -> str:
     """Format 0.05 as 5%, and None as an empty text."""
-    return "" if factor is None else _strip_zeros(f"{factor:%}"[:-1]) + "%"
-
-
-def _strip_zeros(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return "" if factor is None else _percent(EXACT.scaleb(factor, 2))
 
 
 #: Tax types without a rate -> name. Portal: 12.5
@@ -296,7 +291,7 @@ def tax_rate(tax: Tax) -> str:
 
 
 def _percent(percentage: Decimal) -> str:
-    return _strip_zeros(f"{percentage:f}") + "%"
+    return f"{percentage.normalize(EXACT):f}%"
 
 
 def quantity(unit: JsonMapping) -> str:

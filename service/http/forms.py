@@ -61,16 +61,11 @@ async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
     if FORM not in request:
         raw = b""
         if request.body_exists:
-            _check_type(request)
+            if not _TYPE.fullmatch(header(request, "Content-Type") or ""):
+                raise UnsupportedMediaType(NOT_FORM)
             raw = await receive_body(request, limits.size)
         request[FORM] = await offload(len(raw), parse_form, raw, limits)
     return request[FORM]
-
-
-def _check_type(request: web.Request) -> None:
-    """Raise UnsupportedMediaType for another type or charset, and for a compressed body."""
-    if not _TYPE.fullmatch(header(request, "Content-Type") or ""):
-        raise UnsupportedMediaType(NOT_FORM)
 
 
 def parse_form(raw: bytes, limits: FormLimits) -> FormFields:

@@ -138,18 +138,17 @@ async def _authenticate(request: web.Request) -> bool:
     needs_key = True
     if is_integration(request.path):
         await _authenticate_account(request)
-    elif request.match_info.http_exception is not None or not _has_key(_route(request)):
-        needs_key = False
-    else:
+    elif (
+        request.match_info.http_exception is None
+        and (route := _route(request)).startswith(API)
+        and route not in OPEN
+    ):
         await _authenticate_company(request)
+    else:
+        needs_key = False
     if contains_key(unquote(request.raw_path)):
         raise BadRequest(KEY_IN_URL, code="key_in_url")
     return needs_key
-
-
-def _has_key(route: str) -> bool:
-    """Return whether a route needs a company's key. Pages of the dashboard have sessions."""
-    return route.startswith(API) and route not in OPEN
 
 
 async def _authenticate_company(request: web.Request) -> None:

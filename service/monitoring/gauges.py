@@ -49,18 +49,14 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges, also those that have no samples."""
-        families = {
-            name: _family_of(name)(name, gauge["description"], labels=gauge["labels"])
-            for name, gauge in GAUGES.items()
-        }
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for name, gauge in GAUGES.items():
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            families[name] = family(name, gauge["description"], labels=gauge["labels"])
         for source in self._sources:
             for name, labels, value in source():
                 families[name].add_metric(labels, value)
         yield from families.values()
-
-
-def _family_of(name: str) -> type[GaugeMetricFamily | CounterMetricFamily]:
-    return CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
 
 
 class DatabaseGauges:

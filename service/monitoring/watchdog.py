@@ -80,18 +80,15 @@ class Watchdog(Loop):
 
     async def work(self) -> None:
         """Read the counts, and log overdue work and new conditions."""
-        await self._look()
-        for row in self.overdue:
-            log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", row.kind, row.n, row.age)
-        self._log_conditions()
-
-    async def _look(self) -> None:
         try:
             async with self.connection() as conn:
                 self.rows = await read_conditions(conn, self._config)
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
+        for row in self.overdue:
+            log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", row.kind, row.n, row.age)
+        self._log_conditions()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

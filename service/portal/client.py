@@ -35,9 +35,9 @@ class Portal(Transport):
     Methods raise NotSent, Unclear, Throttled, Refused or LoginRefused; submit also Duplicate. For
     a read, Unclear means that the response could not be read.
 
-    `rate_limiter(operation, tin)` is awaited before every request, including logins and further
-    pages. It waits for the portal's rate limit, or raises Held. A page that is not the first passes
-    `further=True`, because without it the pages before it would be lost. `refusals` is asked before
+    `rate_limiter` is awaited before every request, including logins and further pages. It waits for
+    the portal's rate limit, or raises Held. It knows further pages of a listing, because without
+    one of them the pages before it would be lost. `refusals` is asked before
     every login and records those that the portal refuses. `clock` returns monotonic seconds.
     """
 

@@ -1,20 +1,13 @@
 """Exceptions of portal requests: the class says whether the portal received the request."""
 
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypedDict, Unpack
 
 from service.json_types import Json
 from service.portal.error_parsing import ErrorEntry, is_not_found
 
 
-class Facts(TypedDict, total=False):
-    """Facts that every error may have."""
-
-    errors: Iterable[ErrorEntry]
-    correlation_id: str | None
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class PortalError(Exception):
     """A portal request that did not succeed.
 
@@ -23,16 +16,11 @@ class PortalError(Exception):
     `code` is what clients see of it.
     """
 
-    code: str | None = None
-
-    def __init__(
-        self, reason: str, *, errors: Iterable[ErrorEntry] = (), correlation_id: str | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.errors = list(errors)
-        self.correlation_id = correlation_id
-        self.own_client_id: str | None = None
+    reason: str = field(kw_only=False)
+    errors: list[ErrorEntry] = field(default_factory=list[ErrorEntry])
+    correlation_id: str | None = None
+    own_client_id: str | None = None
+    code: str | None = field(default=None, init=False)
 
 
 class NotSent(PortalError):
@@ -41,6 +29,7 @@ class NotSent(PortalError):
     code = "PortalUnreachable"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Unclear(PortalError):
     """The request was started and has no trustworthy response: the portal may have processed it.
 
@@ -48,18 +37,14 @@ class Unclear(PortalError):
     """
 
     code = "OutcomeUnknown"
-
-    def __init__(
-        self, reason: str, *, evidence: Iterable[tuple[str, str]] = (), **more: Unpack[Facts]
-    ) -> None:
-        super().__init__(reason, **more)
-        self.evidence = list(evidence)
+    evidence: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 class TruncatedListing(Unclear):
     """A listing that may be truncated, because it has the portal's maximum number of rows."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Later(PortalError):
     """A request that may be repeated after `retry_after`.
 
@@ -67,17 +52,8 @@ class _Later(PortalError):
     request has to wait. With a company's own client, it is the one that pauses for this client.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        retry_after: timedelta,
-        operation: str | None = None,
-        **more: Unpack[Facts],
-    ) -> None:
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
-        self.operation = operation
+    retry_after: timedelta
+    operation: str | None = None
 
 
 class Throttled(_Later):
@@ -96,25 +72,16 @@ class Duplicate(_Later):
     code = "DuplicateSubmission"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Refused(PortalError):
     """The portal rejected the request.
 
     `code` is the portal's error code and `body` its JSON; both are None if there is none.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        status: int,
-        code: str | None = None,
-        body: Json = None,
-        **more: Unpack[Facts],
-    ) -> None:
-        super().__init__(reason, **more)
-        self.status = status
-        self.code = code
-        self.body = body
+    status: int
+    code: str | None = None
+    body: Json = None
 
     @property
     def is_missing(self) -> bool:
@@ -125,6 +92,7 @@ class Refused(PortalError):
         return self.status == 404 and is_not_found(self.body)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LoginRefused(PortalError):
     """Credentials or permission were rejected. Repeating the login can lock the account.
 
@@ -133,15 +101,5 @@ class LoginRefused(PortalError):
     """
 
     code = "PortalCredentials"
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        retry_after: timedelta | None = None,
-        is_client: bool = False,
-        **more: Unpack[Facts],
-    ) -> None:
-        super().__init__(reason, **more)
-        self.retry_after = retry_after
-        self.is_client = is_client
+    retry_after: timedelta | None = None
+    is_client: bool = False

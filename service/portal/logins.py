@@ -40,9 +40,9 @@ WHAT_THE_COMPANY_DOES = (
 )
 UNKNOWN = "The database is unavailable, so refused logins cannot be checked. Nothing was sent."
 
-#: Called with (operation, tin) and, for a further page of a listing, `further=True`. With the
-#: company's own client also with `own_client_id`.
-RateLimiter = Callable[..., Awaitable[None]]
+#: Called with the operation, the TIN, whether the request is for a further page of a listing, and
+#: the client id of the company's own client, if that is used.
+RateLimiter = Callable[[str, str, bool, str | None], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -223,9 +223,8 @@ class Tokens:
     async def admit(self, operation: str, tin: str, login: Login, further: bool = False) -> None:
         """Pass the rate limiter. Raises Held."""
         if self.rate_limiter:
-            more = {"further": True} if further else {}
-            own = {"own_client_id": login.client_id} if login.is_own else {}
-            await self.rate_limiter(operation, tin, **more, **own)
+            own_client_id = login.client_id if login.is_own else None
+            await self.rate_limiter(operation, tin, further, own_client_id)
 
     async def get(self, tin: str, login: Login, is_repeated: bool = False) -> Token:
         """Return a valid token. Callers with one login share its request and its outcome.

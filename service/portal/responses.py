@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from service import json_codec
 from service.json_types import Json, JsonObject
@@ -27,7 +27,6 @@ from service.portal.error_parsing import (
 )
 from service.portal.errors import (
     Duplicate,
-    Facts,
     LoginRefused,
     NotSent,
     Refused,
@@ -161,7 +160,7 @@ def _check(response: PortalResponse, expected: int) -> None:
         return
     body = response.json
     errors, is_submit = flatten_error(body), operation == "submit"
-    facts: Facts = {"errors": errors, "correlation_id": response.correlation_id}
+    facts: dict[str, Any] = {"errors": errors, "correlation_id": response.correlation_id}
     pause = _retry_after(response)
     if status == 429:  # by the status alone: its body may be empty or plain text. Portal: 1.6
         raise Throttled(
@@ -200,7 +199,7 @@ def _unclear(response: PortalResponse, reason: str) -> Unclear:
     may_name_documents = response.operation == "submit" and 200 <= response.status < 300
     return Unclear(
         reason,
-        evidence=sightings_in(response.raw) if may_name_documents else (),
+        evidence=sightings_in(response.raw) if may_name_documents else [],
         correlation_id=response.correlation_id,
     )
 

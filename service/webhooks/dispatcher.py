@@ -105,13 +105,6 @@ class Outcome:
         return {"next": "Pending", "delay": SCHEDULE[step] * float(scale), "gone": False}
 
 
-class AddressRefused(OSError):
-    """A name was resolved to an address to which deliveries must not connect."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(errno.EACCES, f"{text} is an internal address")
-
-
 def delivery_session(config: Config) -> aiohttp.ClientSession:
     """Return the ClientSession of deliveries, without cookies, proxies or decompression.
 
@@ -135,7 +128,7 @@ def delivery_session(config: Config) -> aiohttp.ClientSession:
 def _public_socket(found: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, target = found
     if url_policy.is_internal(target[0]):
-        raise AddressRefused(target[0])
+        raise PermissionError(errno.EACCES, f"{target[0]} is an internal address")
     return socket.socket(family, kind, protocol)
 
 

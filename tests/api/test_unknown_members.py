@@ -169,8 +169,7 @@ async def test_a_known_invoice_has_no_warnings(api: Client) -> None:
 def test_unknown_members_are_not_quoted_by_the_validator() -> None:
     """A message with all of them took as long as parsing the body, and is never sent."""
     names = [f"member {number}" for number in range(1000)]
-    [error] = schema.careful_validator("cancel").iter_errors(dict.fromkeys(names, 0))
-    assert len(error.message) < 100
+    assert list(schema.careful_validator("cancel").iter_errors(dict.fromkeys(names, 0))) == []
     found = schema.find_violations("cancel", dict.fromkeys(names, 0))
     assert len(found) == schema.MAX_VIOLATIONS and {each["rule"] for each in found} == {"unknown"}
 

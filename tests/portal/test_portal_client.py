@@ -608,7 +608,7 @@ async def test_a_session_without_the_trace_hook_is_refused() -> None:
 async def test_the_rate_limiter_is_asked_before_every_request() -> None:
     passed = []
 
-    async def limiter(operation: str, tin: str) -> None:
+    async def limiter(operation: str, tin: str, *more: object) -> None:
         passed.append((operation, tin))
         if operation == "submit":
             raise Throttled("Our own quota.", retry_after=timedelta(seconds=5))
@@ -1172,7 +1172,7 @@ async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
     """A document on the border is listed twice and returned once."""
     limited = []
 
-    async def limiter(operation: str, tin: str, further: bool = False) -> None:
+    async def limiter(operation: str, tin: str, further: bool, *more: object) -> None:
         limited.append((operation, further))
 
     def act(request: Request) -> bytes:
@@ -1192,7 +1192,7 @@ async def test_a_period_with_too_many_documents_is_listed_in_halves() -> None:
 async def test_a_client_through_another_rate_limiter_shares_tokens() -> None:
     passed = []
 
-    async def limiter(operation: str, tin: str) -> None:
+    async def limiter(operation: str, tin: str, *more: object) -> None:
         passed.append(operation)
 
     async with portal_to(http(202, RECEIPT)) as (portal, server):

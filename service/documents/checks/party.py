@@ -27,7 +27,9 @@ from service.documents.ubl.parties import Party
 
 LONGEST_TIN = 14
 #: The number of digits of a TIN is not published. Portal: 3.2
-TIN = re.compile(r"IG[0-9]{1,12}|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9][0-9]*0|EI0{9}[1-4]0")
+TIN = re.compile(
+    r"(?!.{15})(IG[0-9]+|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9][0-9]*0|EI0{9}[1-4]0)"
+)
 _TIN_PARTS = re.compile(r"(OG|SG|IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)(0*)([0-9]+)")
 PHONE = re.compile(r"\+?[0-9]+")
 SHORTEST_PHONE, LONGEST_PHONE = 8, 20
@@ -178,15 +180,6 @@ def _fix_mail(place: Place) -> object:
     return next(filter(MAIL.fullmatch, parts), REMOVED)
 
 
-def _has_bad_tin(place: Place) -> bool:
-    tin = place.sent_text("/tin")
-    return tin != "" and not _is_tin(tin)
-
-
-def _is_tin(tin: str) -> bool:
-    return bool(TIN.fullmatch(tin)) and len(tin) <= LONGEST_TIN
-
-
 def _fix_tin(place: Place) -> str | None:
     """Replace old prefixes of individuals, drop leading zeros, add the final zero. Portal: 3.2"""
     parts = _TIN_PARTS.fullmatch(place.sent_text("/tin"))
@@ -197,7 +190,7 @@ def _fix_tin(place: Place) -> str | None:
         tin = "IG" + zeros + digits
     else:
         tin = prefix + digits + ("" if digits.endswith("0") else "0")
-    return tin if _is_tin(tin) else None
+    return tin if TIN.fullmatch(tin) else None
 
 
 PARTY_RULES = (
@@ -215,7 +208,7 @@ PARTY_RULES = (
     Rule(
         (FORMAT, "ERR406"),
         "/tin",
-        _has_bad_tin,
+        _is_malformed("/tin", TIN),
         "The TIN of the {who} must be a prefix and digits that end in 0, or IG and digits.",
         fix=_fix_tin,
     ),

@@ -103,7 +103,7 @@ def read_pair(
     except UnusableCredentials as error:
         violations += error.violations
     if certificate and now and certificate.not_after < now:
-        wording = f"certificate expired on {_format_day(certificate.not_after)}."
+        wording = f"certificate expired on {certificate.not_after:%Y-%m-%d}."
         violations.append(violation("/certificate", "expired", wording))
     if certificate and key and not violations and key.public_key() != certificate.public_key:
         violations.append(violation("/key", "match", OTHER_KEY))
@@ -164,19 +164,12 @@ def _get_attribute(name: x509.Name, oid: x509.ObjectIdentifier) -> str:
 def check_validity(certificate: Certificate, at: datetime) -> dict[str, str] | None:
     """Return the error {code, path, message} if the certificate is not valid at an instant."""
     if at < certificate.not_before:
-        wording = (
-            f"The signing certificate is not valid before {_format_day(certificate.not_before)}."
-        )
+        wording = f"The signing certificate is not valid before {certificate.not_before:%Y-%m-%d}."
     elif at > certificate.not_after:
-        wording = f"The signing certificate expired on {_format_day(certificate.not_after)}."
+        wording = f"The signing certificate expired on {certificate.not_after:%Y-%m-%d}."
     else:
         return None
     return {"code": "DS304", "path": PATH, "message": wording}
-
-
-def _count_days_left(certificate: Certificate, now: datetime) -> int:
-    """Return the whole days until it expires; negative afterwards."""
-    return (certificate.not_after - now).days
 
 
 def make_record(certificate: Certificate, now: datetime, company: Row) -> JsonObject:
@@ -187,7 +180,7 @@ def make_record(certificate: Certificate, now: datetime, company: Row) -> JsonOb
         "serial": str(certificate.serial),
         "not_before": certificate.not_before.isoformat(timespec="milliseconds"),
         "not_after": certificate.not_after.isoformat(timespec="milliseconds"),
-        "days_left": _count_days_left(certificate, now),
+        "days_left": (certificate.not_after - now).days,
         "warning": " ".join(find_warnings(certificate, now, company)) or None,
     }
 
@@ -214,9 +207,9 @@ def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator
     if outside := check_validity(certificate, now):
         yield outside["message"]
     elif certificate.not_after - now < WARN_BEFORE:
-        days = _count_days_left(certificate, now)
+        days = (certificate.not_after - now).days
         left = f"in {days} day{'' if days == 1 else 's'}" if days else "within a day"
-        yield f"The signing certificate expires on {_format_day(certificate.not_after)}, {left}."
+        yield f"The signing certificate expires on {certificate.not_after:%Y-%m-%d}, {left}."
 
 
 def _find_identity_warnings(certificate: Certificate, company: Row | None) -> Iterator[str]:
@@ -238,7 +231,3 @@ def _find_identity_warnings(certificate: Certificate, company: Row | None) -> It
                 "the portal accepts that from an intermediary only, "
                 f"and otherwise rejects it with {different}."
             )
-
-
-def _format_day(at: datetime) -> str:
-    return f"{at:%Y-%m-%d}"

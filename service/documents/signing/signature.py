@@ -101,10 +101,15 @@ def _build_signature(
     document_digest: str,
     signature_value: bytes,
 ) -> JsonObject:
+    key_info = {
+        "X509Certificate": value(base64.b64encode(certificate.der).decode("ascii")),
+        "X509SubjectName": value(certificate.subject),
+        "X509IssuerSerial": [_build_issuer_serial(certificate)],
+    }
     return {
         "Id": TARGET,
         "Object": [{"QualifyingProperties": [properties]}],
-        "KeyInfo": [{"X509Data": [_build_key_info(certificate)]}],
+        "KeyInfo": [{"X509Data": [key_info]}],
         "SignatureValue": value(base64.b64encode(signature_value).decode("ascii")),
         "SignedInfo": [
             {
@@ -126,14 +131,6 @@ def _build_reference(kind: str, uri: str, digest_value: str) -> JsonObject:
 
 def _build_digest(digest_value: str) -> JsonObject:
     return {"DigestMethod": value("", Algorithm=SHA256), "DigestValue": value(digest_value)}
-
-
-def _build_key_info(certificate: Certificate) -> JsonObject:
-    return {
-        "X509Certificate": value(base64.b64encode(certificate.der).decode("ascii")),
-        "X509SubjectName": value(certificate.subject),
-        "X509IssuerSerial": [_build_issuer_serial(certificate)],
-    }
 
 
 def _build_issuer_serial(certificate: Certificate) -> JsonObject:

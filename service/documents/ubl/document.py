@@ -6,12 +6,9 @@ totals here, the rest in parties, lines, references and shipping. Portal: 10
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import cast
-
-import msgspec
 
 from service import json_codec
 from service.documents.money import Totals, compute_document, read_adjustments
@@ -108,15 +105,8 @@ def build(
 
 
 def encode(document: object) -> bytes:
-    """Return the minified UTF-8 bytes that are hashed, signed and sent.
-
-    Numbers are written without exponent. Portal: 10.1
-    """
-    raw = json_codec.encode(document)
-    # Possibly an exponent, which str() gives very small and very large decimals.
-    if b"E+" in raw or b"E-" in raw:
-        return json_codec.encode(_with_plain_numbers(document))
-    return raw
+    """Return the minified UTF-8 bytes that are hashed, signed and sent. Portal: 10.1"""
+    return json_codec.encode_plain(document)
 
 
 def build_entry(number: str, content: bytes) -> JsonObject:
@@ -134,16 +124,6 @@ def build_envelope(entries: Sequence[JsonObject]) -> bytes:
     return encode({"documents": entries})
 
 
-def _with_plain_numbers(part: object) -> object:
-    """Return a document in which decimals are JSON text without exponent."""
-    if isinstance(part, dict):
-        members = cast(dict[str, object], part)
-        return {name: _with_plain_numbers(member) for name, member in members.items()}
-    if isinstance(part, list):
-        return [_with_plain_numbers(entry) for entry in cast(list[object], part)]
-    return msgspec.Raw(f"{part:f}".encode()) if isinstance(part, Decimal) else part
-
-
 def get_document_type(source: JsonMapping) -> str:
     """Return the portal's document type of a source."""
     if source["type"] in DOCUMENT_TYPES:
@@ -152,8 +132,9 @@ def get_document_type(source: JsonMapping) -> str:
 
 
 def is_self_billed(source: JsonMapping) -> bool:
-    """Return whether the buyer issues the document."""
-    return get_document_type(source).startswith("1")
+    """Return whether the buyer issues the document, also if it is a note or waits for a party."""
+    kind = source.get("targetInvoiceType") or source.get("type", "")
+    return bool(source.get("selfBilled")) or "SELF_BILLED" in kind
 
 
 def get_parties(source: JsonMapping, issuer: JsonMapping) -> tuple[Party, Party]:
@@ -172,6 +153,7 @@ def _build_header(
 ) -> dict[str, Element | None]:
     moment = issued_at.astimezone(UTC)
     currency = source.get("currencyCode") or HOME_CURRENCY
+    period = get_object(source, "billingPeriod")
     return {
         "ID": value(number),
         "IssueDate": value(moment.strftime("%Y-%m-%d")),
@@ -180,7 +162,11 @@ def _build_header(
         "DocumentCurrencyCode": value(currency),
         "TaxCurrencyCode": value(currency),
         "TaxExchangeRate": _build_exchange_rate(source, currency),
-        "InvoicePeriod": _build_billing_period(get_object(source, "billingPeriod")),
+        "InvoicePeriod": group(
+            StartDate=optional(period.get("start")),
+            EndDate=optional(period.get("end")),
+            Description=optional(period.get("frequency"), 50),
+        ),
     }
 
 
@@ -191,14 +177,6 @@ def _build_exchange_rate(source: JsonMapping, currency: str) -> Element | None:
         SourceCurrencyCode=value(currency),
         TargetCurrencyCode=value(HOME_CURRENCY),
         CalculationRate=value(Decimal(source["exchangeRate"])),
-    )
-
-
-def _build_billing_period(period: Mapping[str, str]) -> Element | None:
-    return group(
-        StartDate=optional(period.get("start")),
-        EndDate=optional(period.get("end")),
-        Description=optional(period.get("frequency"), 50),
     )
 
 

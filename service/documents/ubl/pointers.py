@@ -5,69 +5,15 @@ The portal names the element that an error concerns by its path in the document.
 
 import re
 
+from service import json_codec
 from service.documents.ubl.parties import COLUMNS
 from service.json_types import JsonObject
 
-#: Element of a party -> member of a party. The longest element that a path begins with applies.
-PARTY = {
-    "Party.PartyLegalEntity": "/name",
-    "Party.PartyIdentification": "/registration/number",
-    "Party.IndustryClassificationCode": "/msic",
-    "Party.Contact.Telephone": "/contactNumber",
-    "Party.Contact.ElectronicMail": "/email",
-    "Party.PostalAddress": "/address",
-    "Party.PostalAddress.AddressLine": "/address/line1",
-    "Party.PostalAddress.CityName": "/address/city",
-    "Party.PostalAddress.PostalZone": "/address/zipCode",
-    "Party.PostalAddress.CountrySubentityCode": "/address/state",
-    "Party.PostalAddress.Country": "/address/country",
-}
-#: Element of a line -> member of a line item.
-LINE = {
-    "ID": "/id",
-    "Item.Description": "/description",
-    "Item.CommodityClassification": "/classifications",
-    "Item.OriginCountry": "/originCountry",
-    "InvoicedQuantity": "/unit/count",
-    "InvoicedQuantity.unitCode": "/unit/code",
-    "Price": "/unit/price",
-    "ItemPriceExtension": "/unit/price",
-    "AllowanceCharge": "/discount",
-    "TaxTotal": "/taxDetails",
-    "TaxTotal.TaxSubtotal.TaxCategory.TaxExemptionReason": "/taxExemptionReason",
-}
-#: Element of the document -> member of an invoice.
-INVOICE = {
-    "ID": "/code",
-    "IssueDate": "/issueDateTime",
-    "IssueTime": "/issueDateTime",
-    "InvoiceTypeCode": "/type",
-    "DocumentCurrencyCode": "/currencyCode",
-    "TaxCurrencyCode": "/currencyCode",
-    "TaxExchangeRate": "/exchangeRate",
-    "InvoicePeriod": "/billingPeriod",
-    "PaymentMeans": "/payment",
-    "PaymentMeans.PaymentMeansCode": "/payment/mode",
-    "PaymentMeans.PayeeFinancialAccount": "/payment/bankAccount",
-    "PaymentTerms": "/payment/terms",
-    "Delivery": "/delivery",
-    "AdditionalDocumentReference": "/references",
-    "AllowanceCharge": "/invoiceLevelAllowanceCharge",
-    "TaxTotal": "/lineItems",
-    "LegalMonetaryTotal": "/lineItems",
-}
-#: Element of the document -> member of a note. Empty are those that it has from its invoice.
-NOTE = {
-    **INVOICE,
-    "ID": "/adjustmentNoteCode",
-    "IssueDate": "/adjustmentNoteIssueDate",
-    "IssueTime": "/adjustmentNoteIssueDate",
-    "DocumentCurrencyCode": "",
-    "TaxCurrencyCode": "",
-    "TaxExchangeRate": "",
-    "AllowanceCharge": "",
-    "BillingReference": "/targetInvoiceType",
-}
+#: Element -> member, of parties, lines, invoices and notes. The longest element that a path begins
+#: with applies. A note has its own members before those of an invoice; empty are those that it has
+#: from its invoice.
+_TABLES: dict[str, dict[str, str]] = json_codec.load_data(__file__)
+NOTE = {**_TABLES["invoice"], **_TABLES["note"]}
 PARTIES = {"AccountingSupplierParty": "supplier", "AccountingCustomerParty": "buyer"}
 #: Codes of self-billed documents, and of invoices. Portal: 12
 SELF_BILLED = {"11", "12", "13", "14"}
@@ -93,11 +39,11 @@ def find_pointer(path: str, document_type: str) -> str:
     if line := _LINE.match(element):
         index = line[1] if line[1] and line[1] != "*" else None
         rest = _plain(element[line.end() :])
-        return f"/lineItems/{index}{_find(LINE, rest)}" if index else "/lineItems"
+        return f"/lineItems/{index}{_find(_TABLES['line'], rest)}" if index else "/lineItems"
     head, _, rest = _plain(element).partition(".")
     if head in PARTIES:
         return _find_party(PARTIES[head], rest, document_type)
-    return _find(INVOICE if document_type in INVOICES else NOTE, _plain(element))
+    return _find(_TABLES["invoice"] if document_type in INVOICES else NOTE, _plain(element))
 
 
 def _plain(element: str) -> str:
@@ -108,7 +54,7 @@ def _plain(element: str) -> str:
 def _find_party(role: str, element: str, document_type: str) -> str:
     """Return the member of a party, one of which is the company itself."""
     own = "buyer" if document_type in SELF_BILLED else "supplier"
-    found = _find(PARTY, element)
+    found = _find(_TABLES["party"], element)
     if role == own:
         return f"/company/{COLUMNS.get(found, 'address')}" if found else ""
     if document_type not in INVOICES:

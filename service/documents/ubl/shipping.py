@@ -14,21 +14,17 @@ def build_delivery(given: JsonMapping, number: str, currency: str) -> Element | 
 
     The charge for the delivery is not part of the document's charges and totals.
     """
+    charge: JsonMapping | None = given.get("charge")
     return group(
         DeliveryParty=build_recipient(given),
-        Shipment=_build_shipment(given.get("charge"), number, currency),
-    )
-
-
-def _build_shipment(charge: JsonMapping | None, number: str, currency: str) -> Element | None:
-    if not charge:
-        return None
-    return group(
-        ID=value(number),
-        FreightAllowanceCharge=group(
-            ChargeIndicator=value(True),
-            AllowanceChargeReason=optional(charge.get("reason"), 300),
-            Amount=amount(round_cents(charge["amount"]), currency),
+        Shipment=charge
+        and group(
+            ID=value(number),
+            FreightAllowanceCharge=group(
+                ChargeIndicator=value(True),
+                AllowanceChargeReason=optional(charge.get("reason"), 300),
+                Amount=amount(round_cents(charge["amount"]), currency),
+            ),
         ),
     )
 
