@@ -16,7 +16,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
@@ -26,6 +25,7 @@ from markupsafe import Markup
 
 from service import templates
 from service.dashboard import activity, formats, sessions
+from service.dashboard.formats import FOLDER, TEXTS
 from service.dashboard.operations import answer_bytes
 from service.dashboard.sessions import PERSON, READ, SESSION, Session
 from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
@@ -48,9 +48,6 @@ from service.http.tokens import make_token
 from service.json_types import JsonMapping
 from service.offload import offload, turn
 
-FOLDER = Path(__file__).parent
-#: Texts of all pages; another language is another file of the same form.
-TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
 ASSETS = FOLDER / "assets"
 #: Nothing is loaded from elsewhere, and no script or style is part of a page.
 POLICY = (
@@ -382,7 +379,7 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
 
 @cache
 def _environment() -> jinja2.Environment:
-    filters = {**formats.FILTERS, "fill": _fill, **activity.make_filters(TEXTS)}
+    filters = {**formats.FILTERS, **activity.FILTERS, "fill": _fill}
     return templates.make_environment(
         FOLDER / "templates",
         filters,
