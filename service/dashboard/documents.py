@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from itertools import count
 
 import segno
 from aiohttp import web
@@ -213,6 +214,7 @@ async def show_document(
         classifications=codes.get_all_names()["classifications"],
         number=str(record[kind.code]),
         sums=sums,
+        lines=list(zip(count(1), record["line_items"], sums.lines, strict=False)),
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=latest_errors,
