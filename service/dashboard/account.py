@@ -10,7 +10,6 @@ from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION, run_personal
 from service.db.statements import sql
 from service.errors import NotFound
-from service.http.access import shared_connection
 from service.http.forms import FORM
 
 PAGES = Pages()
@@ -25,13 +24,9 @@ MOST_ENTRIES = 50  # of the log on a page
 async def show_account(request: web.Request) -> web.Response:
     """Return the sessions of the person, and the log, the latest first."""
     session, before = request[SESSION], read_number(request.query.get("before", ""), 17)
-    async with shared_connection(request) as conn:
-        sessions = await sql.session_list(
-            conn, user_id=session.user_id, token_sha256=session.digest, idle=IDLE, longest=LONGEST
-        )
-        rows = await sql.user_audit_page(
-            conn, user_id=session.user_id, before=before, most=MOST_ENTRIES
-        )
+    own = partial(run_personal, request, user_id=session.user_id)
+    sessions = await own(sql.session_list, token_sha256=session.digest, idle=IDLE, longest=LONGEST)
+    rows = await own(sql.user_audit_page, before=before, most=MOST_ENTRIES)
     older = rows[-1]["id"] if len(rows) == MOST_ENTRIES else None
     return render(request, "account.html", sessions=sessions, rows=rows, older=older)
 

@@ -1,18 +1,17 @@
 """The audit log in words: who did what, and the old and new values."""
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
 from service import json_codec
-from service.dashboard import formats
+from service.dashboard.formats import TEXTS, when
 from service.documents.printing import tax_name
 from service.json_types import JsonMapping
 
-Texts = JsonMapping
+WORDS = TEXTS["activity"]
 #: Kind of a document in the audit log -> path of its pages.
 PATHS = {
     "invoice": "/invoices",
@@ -24,74 +23,62 @@ TAXES = "default_tax_types_and_rates"
 _INSTANT = re.compile(r"(_at|not_before|not_after)$")
 
 
-def make_filters(texts: Texts) -> dict[str, Callable[..., object]]:
-    """Return the filters of templates that describe a row of the audit log in a language."""
-    return {"activity": partial(_describe, texts), "changes": partial(_describe_changes, texts)}
-
-
-def _describe(texts: Texts, row: JsonMapping) -> Markup:
+def describe(row: JsonMapping) -> Markup:
     """Return an entry in words, such as: Key till cancelled invoice 7."""
     kind, _, name = row["actor"].partition(" ")
-    words = texts["activity"]
-    who = (
-        words["actors"]
-        .get(kind, "{name}")
-        .format(name=row["user_name"] or row["key_name"] or name, id=name)
-    )
-    action = Markup("{}").format(words["actions"].get(row["action"], row["action"]))
-    return action.format(who=Markup("<bdi>{}</bdi>").format(who), subject=_describe_subject(row))
+    name = row["user_name"] or row["key_name"] or name
+    who = WORDS["actors"].get(kind, "{name}").format(name=name)
+    action = escape(WORDS["actions"].get(row["action"], row["action"]))
+    return action.format(who=_isolate(who), subject=_describe_subject(row))
+
+
+def _isolate(text: object) -> Markup:
+    """Return an entered text, whose direction of writing does not affect the text around it."""
+    return Markup("<bdi>{}</bdi>").format(text)
 
 
 def _describe_subject(row: JsonMapping) -> Markup:
     """Return the subject of an entry: a document with its code instead of its id, and its page."""
     if row.get("person"):  # such as: user 7 as owner
         words = row["subject"].split(" ", 2)
-        return Markup("<bdi>{}</bdi> {}").format(row["person"], " ".join(words[2:]))
+        return _isolate(row["person"]) + " " + " ".join(words[2:])
     kind, _, document_id = row["subject"].rpartition(" ")
     if kind not in PATHS or row.get("code") is None:
-        return Markup("<bdi>{}</bdi>").format(row["subject"])
+        return _isolate(row["subject"])
     label = f"{kind} {row['code']}"
     if not row.get("has_page"):
         return escape(label)
     return Markup('<a href="{}/{}">{}</a>').format(PATHS[kind], document_id, label)
 
 
-def _describe_changes(texts: Texts, row: JsonMapping, zone: ZoneInfo) -> list[Markup]:
+def describe_changes(row: JsonMapping, zone: ZoneInfo) -> list[Markup]:
     """Return the changed members of an entry in words, such as: City: from Ipoh to Klang."""
-    labels = _label_members(texts)
+    labels = _label_members()
     changes: JsonMapping = json_codec.loads((row["changes"] or "{}").encode())
     known = [name for name in labels if name in changes]
     described = []
     for name in [*known, *sorted(changes.keys() - labels.keys())]:
-        old, new = (
-            _describe_value(texts, name, changes[name][side], zone) for side in ("old", "new")
-        )
+        old, new = (_describe_value(name, changes[name][side], zone) for side in ("old", "new"))
         if old != new:  # An empty text that was nothing before is no change.
-            described.append(_describe_change(texts, labels.get(name, name), old, new))
+            kind = "added" if old is None else "removed" if new is None else "changed"
+            words = Markup(WORDS["changes"][kind])
+            described.append(words.format(name=labels.get(name, name), old=old, new=new))
     return described
 
 
-def _label_members(texts: Texts) -> dict[str, str]:
+def _label_members() -> dict[str, str]:
     """Return the labels of members as the forms of the settings have them."""
-    settings = texts["settings"]
+    settings = TEXTS["settings"]
     prefixes = {
-        f"setting.{name}": texts["activity"]["prefix"].format(name=label)
+        f"setting.{name}": WORDS["prefix"].format(name=label)
         for name, label in settings["numbers"]["prefixes"].items()
     }
-    return {**settings["profile"]["fields"], **prefixes, **texts["activity"]["members"]}
+    return {**settings["profile"]["fields"], **prefixes, **WORDS["members"]}
 
 
-def _describe_change(
-    texts: Texts, label: str, old: str | Markup | None, new: str | Markup | None
-) -> Markup:
-    words = texts["activity"]["changes"]
-    kind = "added" if old is None else "removed" if new is None else "changed"
-    return Markup(words[kind]).format(name=label, old=old, new=new)
-
-
-def _describe_value(texts: Texts, name: str, value: object, zone: ZoneInfo) -> str | Markup | None:
+def _describe_value(name: str, value: object, zone: ZoneInfo) -> str | None:
     """Return a value in words. None if there is none."""
-    words = texts["activity"]["values"]
+    words = WORDS["values"]
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -102,9 +89,12 @@ def _describe_value(texts: Texts, name: str, value: object, zone: ZoneInfo) -> s
             return ", ".join(shown) or None
         return escape(", ".join(map(str, value))) if value else words["all"]
     if name == "role":
-        return texts["roles"].get(value, value)
+        return TEXTS["roles"].get(value, value)
     if name == "purpose":
-        return texts["sharing"]["purposes"].get(value, value)
+        return TEXTS["sharing"]["purposes"].get(value, value)
     if _INSTANT.search(name):
-        return formats.when(str(value), zone)
-    return Markup("<bdi>{}</bdi>").format(value)
+        return when(str(value), zone)
+    return _isolate(value)
+
+
+FILTERS: Mapping[str, Callable[..., object]] = {"activity": describe, "changes": describe_changes}

@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
+from service.dashboard.documents import read_page
 from service.dashboard.operations import Failed, call, read
 from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import WRITE
@@ -22,15 +22,13 @@ FILTERS = ("status", "query")
 async def show_list(request: web.Request, message: str | None = None) -> web.Response:
     """Return a page of requests, newest first."""
     filters = {name: request.query[name] for name in FILTERS if request.query.get(name)}
-    number = read_page_number(request)
-    found = await read(request, API, {**filters, "page": number, "per_page": PER_PAGE})
+    found = await read(request, API, {**filters, **read_page(request)})
     return render(
         request,
         "requests.html",
         rows=found["data"],
         filters=filters,
-        place={**filters, "page": number},
-        meta=make_meta("/requests", filters, number, found["meta"]["total"]),
+        meta=found["meta"],
         message=message,
         choices=CHOICES,
     )

@@ -7,7 +7,7 @@ from aiohttp import web
 from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import Pages, redirect, render, zone_of
 from service.dashboard.repetition import create
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
@@ -25,7 +25,7 @@ MOST_PLANNED = 300  # invoices of a month whose lines are computed without being
 @page("GET", "/consolidated/plan", right=WRITE)
 async def show_plan(request: web.Request) -> web.Response:
     """Return the plan of a month, by default the one before."""
-    zone = request.app[app_keys.CONFIG].time_zone
+    zone = zone_of(request)
     before = datetime.now(zone).replace(day=1) - timedelta(days=1)
     month = request.query.get("month") or f"{before:%Y-%m}"
     return await _render_plan(request, month, request.query.get("type") or USUAL)
@@ -37,7 +37,7 @@ async def create_draft(request: web.Request) -> web.Response:
     form = request[FORM]
     month, kind = form.get("month", ""), form.get("type", "")
     code = form.get("code", "").strip()
-    zone = request.app[app_keys.CONFIG].time_zone
+    zone = zone_of(request)
     body = {
         "type": kind,
         "month": month,

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -256,31 +255,26 @@ def _convert(pointer: str, text: str, zone: ZoneInfo) -> Json:
     return text
 
 
-def _set(parent: Json, steps: list[str], value: Json) -> None:
+def _set(parent: Any, steps: Sequence[str], value: Json) -> None:
     """Set a member of a body by the steps of its pointer. Missing objects and arrays are made.
 
     A member of a stored array is left out: no form has such a field.
     """
-    for step, following in pairwise(steps):
-        empty: Json = [] if following.isdigit() else {}
-        if isinstance(parent, list):
-            if not step.isdigit():
-                return
-            index = int(step)
-            while len(parent) <= index:
-                parent.append(copy.deepcopy(empty))
-            parent = parent[index]
-        elif isinstance(parent, dict):
-            if not isinstance(parent.get(step), dict | list):
-                parent[step] = empty
-            parent = parent[step]
-    last = steps[-1]
-    if isinstance(parent, list) and last.isdigit():
-        while len(parent) <= int(last):
-            parent.append("")
-        parent[int(last)] = value
-    elif isinstance(parent, dict):
-        parent[last] = value
+    step, *rest = steps
+    place: Any = step
+    if isinstance(parent, list):
+        if not step.isdigit():
+            return
+        place = int(step)
+        parent.extend([""] * (place + 1 - len(parent)))
+    elif step not in parent:
+        parent[step] = None
+    if not rest:
+        parent[place] = value
+        return
+    if not isinstance(parent[place], dict | list):
+        parent[place] = [] if rest[0].isdigit() else {}
+    _set(parent[place], rest, value)
 
 
 def _without_empty(value: object) -> Any:

@@ -1,12 +1,12 @@
 """Lists and pages of invoices, notes and consolidated invoices, and what can be done with one."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from urllib.parse import urlencode
+from itertools import count
 
 import segno
 from aiohttp import web
@@ -85,7 +85,7 @@ COUNT_TO = 1000  # matches of a search
 MOST_NOTES = 100  # on the page of an invoice
 #: The status of a failed submission, whose reasons the record keeps and its page shows.
 RECORDED = 400
-NOTHING_FOUND: JsonMapping = {"data": [], "meta": {"total": 0, "total_is_exact": True}}
+NOTHING_FOUND: JsonMapping = {"data": [], "meta": {"total": 0}}
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -105,18 +105,6 @@ class Target:
         return f"{self.kind.t['one']} {self.code}"
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """The place of a page in its list."""
-
-    first: int
-    last: int
-    total: int
-    is_exact: bool  # else there are more than `total`
-    previous: str | None
-    next: str | None
-
-
 def find_document(row: Row) -> tuple[Kind, int]:
     """Return kind and id of the document that a row refers to."""
     kind = next(kind for kind in KINDS if kind.documents.kind.name == row["kind"])
@@ -130,32 +118,9 @@ def find_target(note: JsonMapping) -> tuple[Kind, int]:
     return CONSOLIDATED, note["consolidated_invoice_id"]
 
 
-def make_meta(
-    path: str, query: Mapping[str, str], number: int, total: int, is_exact: bool = True
-) -> Meta:
-    """Return the place of a page. `query` are the filters to keep.
-
-    If the total is not exact, it is one more than the number of matches that the page names.
-    """
-
-    def link(number: int) -> str:
-        return f"{path}?{urlencode({**query, 'page': number})}"
-
-    first = min(total, (number - 1) * PER_PAGE + 1)
-    last = min(total, number * PER_PAGE)
-    return Meta(
-        first,
-        last,
-        total if is_exact else total - 1,
-        is_exact,
-        link(number - 1) if number > 1 else None,
-        link(number + 1) if last < total else None,
-    )
-
-
-def read_page_number(request: web.Request) -> int:
-    """Return the number of the page that is shown."""
-    return read_number(request.query.get("page", ""), 7) or 1
+def read_page(request: web.Request) -> dict[str, int]:
+    """Return the parameters of the API for the page of a list that is shown."""
+    return {"page": read_number(request.query.get("page", ""), 7) or 1, "per_page": PER_PAGE}
 
 
 async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") -> int:
@@ -201,14 +166,11 @@ def read_filters(request: web.Request) -> dict[str, str]:
 
 async def show_list(kind: Kind, request: web.Request) -> web.Response:
     """Return a page of a list, with its filters. Invalid filters are shown at their fields."""
-    filters, number = read_filters(request), read_page_number(request)
-    query = {**filters, "page": number, "per_page": PER_PAGE, "count_to": COUNT_TO}
+    filters = read_filters(request)
+    query = {**filters, **read_page(request), "count_to": COUNT_TO}
     answer = await call(request, "GET", kind.api, query=query)
-    if answer.status == 422:
-        found, number = NOTHING_FOUND, 1
-    else:
-        found = answer.require_success().value
-    rows, meta = found["data"], found["meta"]
+    found = NOTHING_FOUND if answer.status == 422 else answer.require_success().value
+    rows = found["data"]
     return render(
         request,
         "document_list.html",
@@ -217,7 +179,7 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
         filters=filters,
         rows=rows,
         targets=await read_targets(request, kind, rows),
-        meta=make_meta(kind.path, filters, number, meta["total"], meta["total_is_exact"]),
+        meta=found["meta"],
         wrong=answer.violations,
     )
 
@@ -252,6 +214,7 @@ async def show_document(
         classifications=codes.get_all_names()["classifications"],
         number=str(record[kind.code]),
         sums=sums,
+        lines=list(zip(count(1), record["line_items"], sums.lines, strict=False)),
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=latest_errors,
@@ -342,8 +305,6 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     form = request[FORM]
     if action == "delete":
         answer = await call(request, "DELETE", place)
-        if answer.is_success:
-            return redirect(f"{kind.path}?notice=deleted")
     elif action == "submit":
         body = {"resubmit": True} if "resubmit" in form else {}
         answer = await call(request, "POST", f"{place}/submit-to-portal", body)
@@ -356,7 +317,8 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
             {"reason": reason} if reason else {},
         )
     if answer.is_success or (action == "submit" and answer.status == RECORDED):
-        return redirect(f"{request.path.rsplit('/', 1)[0]}?notice={action}")
+        page = kind.path if action == "delete" else request.path.rsplit("/", 1)[0]
+        return redirect(f"{page}?notice={action}")
     if answer.status == 404:
         raise Failed(answer)
     message, problems = describe_failure(action, answer), answer.value.get("errors", [])

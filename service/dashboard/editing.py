@@ -40,10 +40,9 @@ from service.dashboard.documents import (
     read_targets,
 )
 from service.dashboard.operations import call, read, read_company
-from service.dashboard.pages import Pages
+from service.dashboard.pages import Pages, zone_of
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
-from service.http import app_keys
 from service.json_types import JsonMapping, JsonObject
 
 PAGES = Pages()
@@ -138,43 +137,42 @@ def _make_body(kind: Kind, record: JsonMapping) -> JsonObject:
     }
 
 
-async def show_new_invoice(request: web.Request) -> web.Response:
-    """Return the form for a new invoice, with the next code and the default tax."""
-    edited = await _find_new_invoice(request)
-    if elsewhere := await show_created(request, INVOICES, edited.path):
-        return elsewhere
+async def show(find: FindEdited, request: web.Request) -> web.Response:
+    """Return the form of a new document, or of a stored one with what the portal rejects."""
+    edited = await find(request)
+    if edited.record is None:
+        if elsewhere := await show_created(request, edited.kind, edited.path):
+            return elsewhere
+        fill = _fill_note if edited.target else _fill_invoice
+        return _render(request, edited, Form(await fill(request, edited)))
+    wrong = await _find_errors(request, edited)
+    return _render(
+        request, edited, Form(describe_body(edited.body, zone_of(request)), wrong, edited.body)
+    )
+
+
+async def _fill_invoice(request: web.Request, _: EditedDocument) -> dict[str, str]:
+    """Return the fields of a new invoice, with the next code and the default tax."""
     company = await read_company(request)
     fields = dict(NEW)
     for tax in company["default_tax_types_and_rates"][:1]:
         fields["/lineItems/0/taxDetails/0/taxType"] = tax["tax_type"]
         fields["/lineItems/0/taxDetails/0/taxRate/percentage"] = str(tax["tax_rate"])
     fields["/code"] = str(await read_next_code(request, INVOICES))
-    zone = request.app[app_keys.CONFIG].time_zone
-    fields["/issueDateTime"] = describe_instant(datetime.now(zone), zone)
-    return _render(request, edited, Form(fields))
+    zone = zone_of(request)
+    return {**fields, "/issueDateTime": describe_instant(datetime.now(zone), zone)}
 
 
-async def show_new_note(kind: Kind, request: web.Request) -> web.Response:
-    """Return the form for a new note, with the lines of the document that it adjusts."""
-    edited = await _find_new_note(kind, request)
-    if elsewhere := await show_created(request, NOTES, edited.path):
-        return elsewhere
-    zone = request.app[app_keys.CONFIG].time_zone
+async def _fill_note(request: web.Request, edited: EditedDocument) -> dict[str, str]:
+    """Return the fields of a new note, with the lines of the document that it adjusts."""
+    zone = zone_of(request)
     body = {
         "type": "CREDIT_NOTE",
         "adjustmentNoteCode": await read_next_code(request, NOTES, "CREDIT_NOTE"),
         "adjustmentNoteIssueDate": datetime.now(zone).isoformat(),
         "lineItems": edited.body["lineItems"][:MOST_LINES],
     }
-    return _render(request, edited, Form(describe_body(body, zone)))
-
-
-async def show_record(kind: Kind, request: web.Request) -> web.Response:
-    """Return the form of a stored document, with what the portal rejects at its fields."""
-    edited = await _find_record(kind, request)
-    wrong = await _find_errors(request, edited)
-    fields = describe_body(edited.body, request.app[app_keys.CONFIG].time_zone)
-    return _render(request, edited, Form(fields, wrong, edited.body))
+    return describe_body(body, zone)
 
 
 async def _find_errors(request: web.Request, edited: EditedDocument) -> dict[str, str]:
@@ -197,7 +195,7 @@ async def save(find: FindEdited, request: web.Request) -> web.Response:
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
         return _render(request, edited, Form(changed, focus=find_focus(changed, choice)))
-    body = build_body(fields, edited.body, request.app[app_keys.CONFIG].time_zone)
+    body = build_body(fields, edited.body, zone_of(request))
     if choice == "totals":
         currency = _find_currency(edited, fields)
         return render_totals(request, edited.add_amounts(body), currency)
@@ -234,16 +232,14 @@ def _render(request: web.Request, edited: EditedDocument, form: Form) -> web.Res
     )
 
 
-def _declare(path: str, show: pages.PageHandler, find: FindEdited) -> None:
+def _declare(path: str, find: FindEdited) -> None:
     """Declare the page of a form, and what its buttons do."""
-    page("GET", path, right=WRITE)(show)
+    page("GET", path, right=WRITE)(partial(show, find))
     page("POST", path, right=WRITE)(partial(save, find))
 
 
-_declare("/invoices/new", show_new_invoice, _find_new_invoice)
+_declare("/invoices/new", _find_new_invoice)
 for _kind in (INVOICES, CONSOLIDATED):
-    _path = f"{_kind.path}/{{id:[0-9]+}}/note"
-    _declare(_path, partial(show_new_note, _kind), partial(_find_new_note, _kind))
+    _declare(f"{_kind.path}/{{id:[0-9]+}}/note", partial(_find_new_note, _kind))
 for _kind in MEMBERS:
-    _path = f"{_kind.path}/{{id:[0-9]+}}/edit"
-    _declare(_path, partial(show_record, _kind), partial(_find_record, _kind))
+    _declare(f"{_kind.path}/{{id:[0-9]+}}/edit", partial(_find_record, _kind))

@@ -1,10 +1,11 @@
-"""How pages write amounts, instants and counts. Filters of the templates."""
+"""The texts of pages, and how they write amounts, instants and counts. Filters of the templates."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from urllib.parse import urlencode
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
@@ -13,7 +14,9 @@ from service.documents import printing
 from service.json_types import JsonMapping
 from service.schema import name_in_record
 
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+FOLDER = Path(__file__).parent
+#: Texts of all pages; another language is another file of the same form.
+TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
 NONE = "–"
 NO_KINDS: Mapping[str, str] = {}
 #: Elements of the portal's documents -> their names for people.
@@ -66,7 +69,7 @@ def _write_instant(at: datetime | str, zone: ZoneInfo, clock: str = "") -> Marku
 
 
 def _write_day(at: date) -> str:
-    return f"{at.day} {MONTHS[at.month - 1]} {at.year}"
+    return f"{at.day} {at:%b %Y}"
 
 
 def span(length: timedelta) -> str:
@@ -87,8 +90,7 @@ def count(number: int | None) -> str:
 
 def month(text: str) -> str:
     """Return a month such as 2026-10 in words."""
-    year, _, number = text.partition("-")
-    return f"{MONTHS[int(number) - 1]} {year}"
+    return f"{date.fromisoformat(f'{text}-01'):%b %Y}"
 
 
 def other_party(record: JsonMapping, kinds: Mapping[str, str] = NO_KINDS) -> str:
@@ -147,11 +149,6 @@ def portal_field(path: str) -> str:
     return ", ".join(words) or path
 
 
-def query_text(query: Mapping[str, str]) -> str:
-    """Return the query string of a link."""
-    return urlencode(query)
-
-
 FILTERS: Mapping[str, Callable[..., object]] = {
     function.__name__: function
     for function in (
@@ -166,7 +163,6 @@ FILTERS: Mapping[str, Callable[..., object]] = {
         field_name,
         portal_field,
         month,
-        query_text,
         printing.price,
         printing.quantity,
     )

@@ -16,9 +16,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
 
 import jinja2
 from aiohttp import web
@@ -26,6 +26,7 @@ from markupsafe import Markup
 
 from service import templates
 from service.dashboard import activity, formats, sessions
+from service.dashboard.formats import FOLDER, TEXTS
 from service.dashboard.operations import answer_bytes
 from service.dashboard.sessions import PERSON, READ, SESSION, Session
 from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
@@ -45,12 +46,8 @@ from service.http.forms import (
 )
 from service.http.responses import compress_fixed
 from service.http.tokens import make_token
-from service.json_types import JsonMapping
 from service.offload import offload, turn
 
-FOLDER = Path(__file__).parent
-#: Texts of all pages; another language is another file of the same form.
-TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
 ASSETS = FOLDER / "assets"
 #: Nothing is loaded from elsewhere, and no script or style is part of a page.
 POLICY = (
@@ -185,7 +182,8 @@ async def _answer_without_session(request: web.Request) -> web.Response:
 async def _enter(request: web.Request, right: str) -> None:
     """Find the session. Raises SignInNeeded, CompanyNeeded, Forbidden and TooManyRequests."""
     app = request.app
-    session = await sessions.find_session(request, app[app_keys.DATABASE], app[app_keys.CONFIG])
+    token = request.cookies.get(sessions.cookie_name(app[app_keys.CONFIG]))
+    session = await sessions.get_session(app[app_keys.DATABASE], token) if token else None
     if session is None:
         raise SignInNeeded
     request[SESSION] = session
@@ -287,6 +285,11 @@ def _carry(form: FormFields) -> str | None:
     return None if SECRET_FIELDS & form.keys() else urlencode(list(form.items()), safe="/")
 
 
+def zone_of(request: web.Request) -> ZoneInfo:
+    """Return the time zone of all pages."""
+    return request.app[app_keys.CONFIG].time_zone
+
+
 def redirect(path: str) -> web.Response:
     """Return a redirect to a page, which the browser gets with GET."""
     return web.Response(status=303, headers={"Location": path, **HEADERS})
@@ -333,7 +336,7 @@ def render(
         form_token=form_token(request),
         path=request.path,
         query=request.query,
-        zone=request.app[app_keys.CONFIG].time_zone,
+        zone=zone_of(request),
         may=session.may if session else lambda _: False,
     )
     response = PageResponse(status, make_text)
@@ -352,37 +355,31 @@ def find_notice(request: web.Request) -> Notice | None:
     return text and Notice(text, "warn" if name == "form_left_out" else "good")
 
 
-def _describe_error(error: Exception, body: JsonMapping) -> str:
-    """Return the message of an error. `body` is its response in the API."""
-    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
-        return TEXTS["errors"]["no_page"]
-    return body.get("message") or TEXTS["errors"]["invalid"]
-
-
 def render_error(error: Exception, request: web.Request) -> web.Response:
     """Return the page of an error. An unexpected error is logged as for the API."""
     answer = error_response(error, request)
     body = json.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
-    headers = {
-        name: answer.headers[name] for name in ("Allow", "Retry-After") if name in answer.headers
-    }
+    message = body.get("message") or TEXTS["errors"]["invalid"]
+    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        message = TEXTS["errors"]["no_page"]
     response = render(
         request,
         "error.html",
         answer.status,
         code=answer.status,
-        message=_describe_error(error, body),
+        message=message,
         violations=body.get("errors", []),
         request_id=request[app_keys.REQUEST_ID],
     )
     response.render()
-    response.headers.update(headers)
+    for name in answer.headers.keys() & {"Allow", "Retry-After"}:
+        response.headers[name] = answer.headers[name]
     return response
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    filters = {**formats.FILTERS, "fill": _fill, **activity.make_filters(TEXTS)}
+    filters = {**formats.FILTERS, **activity.FILTERS, "fill": _fill}
     return templates.make_environment(
         FOLDER / "templates",
         filters,

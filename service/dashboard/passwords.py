@@ -31,30 +31,31 @@ MOST_SIGNS = 10
 UNKNOWN = f"$argon2id$v=19$m=19456,t=2,p=1${'A' * 22}${'A' * 43}"
 
 
-class Passwords:
-    """Hashes and checks passwords in a thread. Each takes 19 MiB of memory and some 30 ms."""
+#: Makes and checks hashes. Each takes 19 MiB of memory and some 30 ms.
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
-    def __init__(self) -> None:
-        self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
-    async def hash(self, password: str) -> str:
-        """Return the hash of a password without weakness, with its salt and parameters."""
-        return await run_in_thread(self._hasher.hash, _normalise(password))
+async def hash_password(password: str) -> str:
+    """Return the hash of a password without weakness, with its salt and parameters."""
+    return await run_in_thread(_HASHER.hash, _normalise(password))
 
-    async def matches(self, password: str, digest: str | None) -> bool:
-        """Return whether a password has this hash. Without a hash it does not match."""
-        is_right = await run_in_thread(self._verify, password, digest or UNKNOWN)
-        return is_right and digest is not None
 
-    def is_outdated(self, digest: str) -> bool:
-        """Return whether a hash was made with other parameters."""
-        return self._hasher.check_needs_rehash(digest)
+async def matches_hash(password: str, digest: str | None) -> bool:
+    """Return whether a password has this hash. Without a hash it does not match."""
+    is_right = await run_in_thread(_verify, password, digest or UNKNOWN)
+    return is_right and digest is not None
 
-    def _verify(self, password: str, digest: str) -> bool:
-        try:
-            return self._hasher.verify(digest, _normalise(password)) and not _is_long(password)
-        except (VerificationError, InvalidHashError):
-            return False
+
+def is_outdated(digest: str) -> bool:
+    """Return whether a hash was made with other parameters."""
+    return _HASHER.check_needs_rehash(digest)
+
+
+def _verify(password: str, digest: str) -> bool:
+    try:
+        return _HASHER.verify(digest, _normalise(password)) and not _is_long(password)
+    except (VerificationError, InvalidHashError):
+        return False
 
 
 def find_weakness(password: str, names: Iterable[str] = ()) -> str | None:

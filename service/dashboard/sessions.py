@@ -6,9 +6,10 @@ session up, so that it ends in all processes at the same time.
 
 import base64
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -16,7 +17,7 @@ from service import json_codec
 from service.config import Config
 from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
-from service.db.statements import Result, Statement, sql
+from service.db.statements import sql
 from service.db.transactions import Database
 from service.http.access import shared_connection
 from service.http.tokens import digest_of, make_token
@@ -97,6 +98,7 @@ class Session:
 
 
 SESSION = web.RequestKey("dashboard_session", Session)
+Found = TypeVar("Found")
 
 
 def make_form_token(secret: bytes, company_id: int) -> str:
@@ -139,16 +141,12 @@ def is_secure(config: Config) -> bool:
     return config.public_url.startswith("https:")
 
 
-async def run_personal(request: web.Request, statement: Statement, **values: object) -> Result:
-    """Return the result of a statement about people, which belong to no company."""
+async def run_personal(
+    request: web.Request, work: Callable[..., Awaitable[Found]], **values: object
+) -> Found:
+    """Return the result of a statement or of `work` about people, which belong to no company."""
     async with shared_connection(request) as conn:
-        return await statement(conn, **values)
-
-
-async def find_session(request: web.Request, database: Database, config: Config) -> Session | None:
-    """Return the session of a request's cookie, or None."""
-    token = request.cookies.get(cookie_name(config), "")
-    return await get_session(database, token) if token else None
+        return await work(conn, **values)
 
 
 async def get_session(database: Database, token: str) -> Session | None:

@@ -9,6 +9,7 @@ from service.dashboard import pages, people
 from service.dashboard.links import NewLink, insert_link
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer
+from service.dashboard.pages import zone_of
 from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
 from service.dashboard.settings import Action, FormRefusal, SettingsPage, make_pages
@@ -40,7 +41,7 @@ async def _create_key(request: web.Request) -> Answer | FormRefusal:
     form = request[FORM]
     name = form.get("name", "").strip()[:KEY_NAME_CHARACTERS]
     expires = form.get("expires", "").strip()
-    zone = request.app[app_keys.CONFIG].time_zone
+    zone = zone_of(request)
     expires_at = None
     try:
         if expires:

@@ -10,7 +10,7 @@ from aiohttp import web
 from service.api.events import TYPES
 from service.api.portal_credentials import PATH as CREDENTIALS
 from service.dashboard import pages
-from service.dashboard.documents import PER_PAGE, make_meta, read_page_number
+from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any
 from service.dashboard.repetition import take_secrets
 from service.dashboard.settings import (
@@ -57,8 +57,7 @@ async def _read_webhook(request: web.Request) -> JsonMapping:
     ids, form = request.match_info, request.get(FORM, NO_FORM)
     place, api = WEBHOOK.format(**ids), WEBHOOK_API.format(**ids)
     webhook = await read(request, api)
-    number = read_page_number(request)
-    log = await read(request, f"{api}/deliveries", {"page": number, "per_page": PER_PAGE})
+    log = await read(request, f"{api}/deliveries", read_page(request))
     return {
         "webhook": webhook,
         "place": place,
@@ -66,8 +65,7 @@ async def _read_webhook(request: web.Request) -> JsonMapping:
         "entries": _read_entries(form) if "url" in form else webhook,
         "groups": GROUPS,
         "deliveries": log["data"],
-        "number": number,
-        "meta": make_meta(place, {}, number, log["meta"]["total"]),
+        "meta": log["meta"],
     }
 
 

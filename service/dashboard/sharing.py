@@ -12,7 +12,7 @@ from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.operations import Failed, call, pass_through, read, read_company
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import Pages, redirect, render, zone_of
 from service.dashboard.repetition import create, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
@@ -110,7 +110,7 @@ async def send_receipt(request: web.Request) -> web.Response:
     """
     link = await _enter(request, REQUEST)
     fields, _ = read_fields(request)
-    zone = request.app[app_keys.CONFIG].time_zone
+    zone = zone_of(request)
     body = build_body(fields, {}, zone)
     body.pop("lineItems")
     record = await read(request, f"{INVOICES.api}/{link['document_id']}")

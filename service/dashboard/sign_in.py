@@ -16,7 +16,12 @@ from service.dashboard.pages import (
     redirect,
     render,
 )
-from service.dashboard.passwords import Passwords, find_weakness
+from service.dashboard.passwords import (
+    find_weakness,
+    hash_password,
+    is_outdated,
+    matches_hash,
+)
 from service.dashboard.sessions import (
     NO_COMPANY,
     PERSON,
@@ -33,7 +38,6 @@ from service.dashboard.sessions import (
 from service.db.statements import sql
 from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
-from service.http.access import shared_connection
 from service.http.actor import identify
 from service.http.client_address import SENDER
 from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
@@ -54,9 +58,8 @@ TEXTS = pages.TEXTS["sign_in"]
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """The parts of the application that sign-in needs."""
+    """The limits of tries of passwords in this process."""
 
-    passwords: Passwords
     tries: RateLimiter
     accounts: RateLimiter
 
@@ -65,8 +68,8 @@ SIGN_IN = web.AppKey("sign_in", SignIn)
 
 
 def make_sign_in() -> SignIn:
-    """Return the state of sign-in in this process."""
-    return SignIn(Passwords(), RateLimiter(TRIES_PER_MINUTE), RateLimiter(TRIES_PER_HOUR, 3600))
+    """Return the limits of this process."""
+    return SignIn(RateLimiter(TRIES_PER_MINUTE), RateLimiter(TRIES_PER_HOUR, 3600))
 
 
 @page("GET", "/sign-in", right=None)
@@ -108,7 +111,8 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
         return await _enter(request, entry, target)
     fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
-    known = {NO_COMPANY, *await _read_companies(request, entry.user_id)}
+    companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
+    known = {NO_COMPANY, *companies}
     if company_id not in known or (entry.company_id or company_id) != company_id:
         return await _enter(request, entry, "/?notice=form_left_out")
     response = await _enter(request, replace(entry, company_id=company_id or None), "/")
@@ -150,7 +154,7 @@ async def _find_user(request: web.Request, email: str, password: str) -> JsonMap
     _refuse(state.tries.take((account, sender.network)))
     wait = state.accounts.take(account)
     is_allowed = not wait or await _is_near(request, user["id"])
-    is_right = await state.passwords.matches(password, user["password_hash"])
+    is_right = await matches_hash(password, user["password_hash"])
     if is_right and is_allowed:
         return user
     _refuse(wait)
@@ -177,11 +181,10 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
 
 async def _rehash(request: web.Request, user: JsonMapping, password: str) -> str:
     """Store and return the hash of the person's password with the present parameters."""
-    passwords = request.app[SIGN_IN].passwords
-    if not passwords.is_outdated(user["password_hash"]):
-        return user["password_hash"]
-    digest = await passwords.hash(password)
     former = user["password_hash"]
+    if not is_outdated(former):
+        return former
+    digest = await hash_password(password)
     await run_personal(
         request, sql.user_rehash, user_id=user["id"], former=former, password_hash=digest
     )
@@ -194,7 +197,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
     Raises SignInNeeded if the password has changed since it was checked.
     """
     if entry.company_id is None:
-        companies = await _read_companies(request, entry.user_id)
+        companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
         entry = replace(entry, company_id=next(iter(companies), None))
     token = await begin_session(request.app[app_keys.DATABASE], entry)
     if token is None:
@@ -253,9 +256,7 @@ async def _use_link(request: web.Request) -> web.Response:
     password = request[FORM].get("password", "")
     if error := await _find_link_error(request, link, password):
         return _render_link(request, link, error)
-    digest = None
-    if link.step == CHOOSE:
-        digest = await request.app[SIGN_IN].passwords.hash(password)
+    digest = await hash_password(password) if link.step == CHOOSE else None
     identify(request, f"user {link.user_id}")
     await links.use_link(database, link, digest)
     present = digest or link.password_hash
@@ -265,8 +266,8 @@ async def _use_link(request: web.Request) -> web.Response:
 
 async def _find_link(request: web.Request) -> Link:
     """Return the link of the path. Raises NotFound if it cannot be used."""
-    async with shared_connection(request) as conn:
-        link = await links.find_link(conn, digest_of(request.match_info["token"]))
+    digest = digest_of(request.match_info["token"])
+    link = await run_personal(request, links.find_link, digest=digest)
     if link is None:
         raise NotFound(TEXTS["link_gone"])
     return link
@@ -312,7 +313,7 @@ async def change_password(request: web.Request) -> web.Response:
     names = await _read_names(request)
     if weakness := await run_in_thread(find_weakness, password, names):
         return _render_password(request, TEXTS["weak"][weakness])
-    digest = await request.app[SIGN_IN].passwords.hash(password)
+    digest = await hash_password(password)
     database = request.app[app_keys.DATABASE]
     await links.change_password(database, session, digest, is_first=not session.has_password)
     entry = NewSession(session.user_id, digest, session.company_id, None)
@@ -322,7 +323,8 @@ async def change_password(request: web.Request) -> web.Response:
 
 async def _read_names(request: web.Request) -> list[str]:
     """Return the names that must not be the password: of the person and of all companies."""
-    session, roles = request[SESSION], await _read_roles(request)
+    session = request[SESSION]
+    roles = await run_personal(request, links.read_roles, user_id=session.user_id)
     return [session.name, session.email, *(role.company_name for role in roles)]
 
 
@@ -354,19 +356,8 @@ async def confirm(request: web.Request) -> web.Response:
 @page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
     """Return the roles of the person, and the choice of a company."""
-    return render(request, "companies.html", roles=await _read_roles(request))
-
-
-async def _read_roles(request: web.Request) -> list[links.Role]:
-    """Return all roles of the person, also pending ones."""
-    async with shared_connection(request) as conn:
-        return await links.read_roles(conn, request[SESSION].user_id)
-
-
-async def _read_companies(request: web.Request, user_id: int) -> list[int]:
-    """Return the companies whose role a person has accepted."""
-    async with shared_connection(request) as conn:
-        return await links.read_companies(conn, user_id)
+    roles = await run_personal(request, links.read_roles, user_id=request[SESSION].user_id)
+    return render(request, "companies.html", roles=roles)
 
 
 async def _show_company(request: web.Request, company: int | None) -> int | None:
@@ -391,6 +382,6 @@ async def leave_company(request: web.Request) -> web.Response:
     session, company = request[SESSION], int(request.match_info["id"])
     await people.leave(request.app[app_keys.DATABASE], company, session.user_id)
     if company == session.company_id:
-        companies = await _read_companies(request, session.user_id)
+        companies = await run_personal(request, links.read_companies, user_id=session.user_id)
         await _show_company(request, next(iter(companies), None))
     return redirect("/companies?notice=left")

@@ -29,11 +29,10 @@ from service.dashboard.documents import (
 )
 from service.dashboard.formats import other_party
 from service.dashboard.operations import read
-from service.dashboard.pages import Pages
+from service.dashboard.pages import Pages, zone_of
 from service.db.statements import sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
-from service.http import app_keys
 from service.http.access import read_own
 from service.http.responses import accepts_gzip
 from service.json_types import JsonObject
@@ -123,7 +122,7 @@ def _make_headers(name: str) -> dict[str, str]:
 
 async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGenerator[str, None]:
     """Yield the text of a list in parts."""
-    zone = request.app[app_keys.CONFIG].time_zone
+    zone = zone_of(request)
     read_facts = partial(read_own, request, sql.document_sheet)
     yield MARK + _make_rows([COLUMNS])
     async for records in _read_records(request, page, kind.documents.source):
