@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cpu
 import peer_programs
@@ -56,8 +56,7 @@ def next_codes() -> int:
     return next(_codes)
 
 
-@dataclass(frozen=True, slots=True)
-class Invoices:
+class Invoices(NamedTuple):
     """A company and the ids of its invoices, which are consecutive."""
 
     company: Company

@@ -182,8 +182,8 @@ async def _posts(api: Client) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return {route: (path, body)} of a POST with an effect, for every route that has one."""
     ids = await create_one_of_each(api)
     valid, draft = await create_valid_invoice(api), await create_invoice(api)
-    path = f"/api/webhooks/{ids['/api/webhooks']}"
-    delivery = await create_delivery(api, ids["/api/webhooks"])
+    webhook = ids["/api/webhooks"]
+    delivery = await create_delivery(api, webhook)
     lines = [
         line(classifications=["004"], taxDetails=[{"taxType": "06", "taxRate": {"percentage": 0}}])
     ]
@@ -209,59 +209,34 @@ async def _posts(api: Client) -> dict[str, tuple[str, dict[str, Any]]]:
         "/api/consolidated-invoices/{id}",
     )
     person = {"name": "Siti", "email": "siti@example.com", "role": "member"}
-    small = {"lineItems": lines}
-    links = {
-        f"{each}/links": (fill_path(f"{each}/links", ids[place_of(each)]), {})
-        for each in (one, two, three)
-    }
-    return {
-        **links,
-        "/api/invoices": ("/api/invoices", invoice()),
-        f"{one}/adjustment-note": (
-            f"/api/invoices/{valid}/adjustment-note",
-            note(type="DEBIT_NOTE"),
-        ),
-        f"{one}/submit-to-portal": (f"/api/invoices/{draft}/submit-to-portal", {}),
-        f"{one}/cancel-latest-invoice-submitted": (
-            f"/api/invoices/{cancellable}/cancel-latest-invoice-submitted",
-            {},
-        ),
-        f"{two}/submit-to-portal": (
-            fill_path(f"{two}/submit-to-portal", ids["/api/adjustment-notes"]),
-            {},
-        ),
-        f"{two}/cancel-latest-adjustment-note-submitted": (
-            fill_path(f"{two}/cancel-latest-adjustment-note-submitted", credit["id"]),
-            {},
-        ),
-        "/api/consolidated-invoices": (
+    target = {"targetInvoiceType": "CONSOLIDATED_INVOICE", "type": "DEBIT_NOTE"}
+    rows = (
+        *((f"{each}/links", ids[place_of(each)], {}) for each in (one, two, three)),
+        ("/api/invoices", 0, invoice()),
+        (f"{one}/adjustment-note", valid, note(type="DEBIT_NOTE")),
+        (f"{one}/submit-to-portal", draft, {}),
+        (f"{one}/cancel-latest-invoice-submitted", cancellable, {}),
+        (f"{two}/submit-to-portal", ids["/api/adjustment-notes"], {}),
+        (f"{two}/cancel-latest-adjustment-note-submitted", credit["id"], {}),
+        (
             "/api/consolidated-invoices",
+            0,
             {**family, "code": 902, "invoiceIds": [await create_sale(api)]},
         ),
-        f"{three}/submit-to-portal": (
-            fill_path(f"{three}/submit-to-portal", ids["/api/consolidated-invoices"]),
-            {},
-        ),
-        f"{three}/cancel-latest-invoice-submitted": (
-            fill_path(f"{three}/cancel-latest-invoice-submitted", sent["id"]),
-            {},
-        ),
-        f"{three}/adjustment-note": (
-            fill_path(f"{three}/adjustment-note", sent["id"]),
-            note(targetInvoiceType="CONSOLIDATED_INVOICE", type="DEBIT_NOTE", **small),
-        ),
-        "/api/einvoice-requests": (
+        (f"{three}/submit-to-portal", ids["/api/consolidated-invoices"], {}),
+        (f"{three}/cancel-latest-invoice-submitted", sent["id"], {}),
+        (f"{three}/adjustment-note", sent["id"], note(**target, lineItems=lines)),
+        (
             "/api/einvoice-requests",
+            0,
             {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": buyer()["name"]},
         ),
-        "/api/webhooks": ("/api/webhooks", {"url": "http://127.0.0.1:9/"}),
-        "/api/webhooks/{id}/rotate-secret": (f"{path}/rotate-secret", {}),
-        "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver": (
-            f"{path}/deliveries/{delivery}/redeliver",
-            {},
-        ),
-        f"{INTEGRATIONS}users": (f"{INTEGRATIONS}users", person),
-    }
+        ("/api/webhooks", 0, {"url": "http://127.0.0.1:9/"}),
+        ("/api/webhooks/{id}/rotate-secret", webhook, {}),
+        ("/api/webhooks/{id}/deliveries/{delivery_id}/redeliver", webhook, {}),
+        (f"{INTEGRATIONS}users", 0, person),
+    )
+    return {route: (fill_path(route, record_id, delivery), body) for route, record_id, body in rows}
 
 
 async def _rows(owner: asyncpg.Connection) -> dict[str, list[str]]:

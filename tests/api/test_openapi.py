@@ -258,53 +258,26 @@ async def test_responses_on_notes_match_the_description(api: Client) -> None:
 
 
 async def test_refusals_match_the_description(api: Client) -> None:
-    invoices, one = "/api/invoices", "/api/invoices/{id}"
     taken = invoice(issueDateTime="2024-01-01T00:00:00Z")
     invoice_id = await create_invoice(api, **taken)
+    one = f"/{invoice_id}"
+    broken = {"data": b"{", "headers": {"Content-Type": "application/json"}}
     cases = (
-        (
-            400,
-            "POST",
-            f"{invoices}/{invoice_id}/submit-to-portal",
-            f"{one}/submit-to-portal",
-            {"json": {}},
-        ),
-        (
-            400,
-            "POST",
-            invoices,
-            invoices,
-            {"data": b"{", "headers": {"Content-Type": "application/json"}},
-        ),
-        (401, "GET", invoices, invoices, {"headers": {"X-API-Key": "wrong"}}),
-        (
-            403,
-            "POST",
-            f"{invoices}/{invoice_id}/cancel-latest-invoice-submitted",
-            f"{one}/cancel-latest-invoice-submitted",
-            {},
-        ),
-        (
-            403,
-            "POST",
-            f"{invoices}/{invoice_id}/adjustment-note",
-            f"{one}/adjustment-note",
-            {"json": note()},
-        ),
-        (404, "GET", f"{invoices}/{10**18}", one, {}),
-        (
-            412,
-            "PUT",
-            f"{invoices}/{invoice_id}",
-            one,
-            {"json": {}, "headers": {"If-Match": '"another"'}},
-        ),
-        (415, "POST", invoices, invoices, {"data": "text"}),
-        (422, "POST", invoices, invoices, {"json": {"type": "INVOICE", "lineItem": []}}),
-        (422, "POST", invoices, invoices, {"json": taken}),
-        (422, "GET", f"{invoices}?page=0", invoices, {}),
+        (400, "POST", f"{one}/submit-to-portal", {"json": {}}),
+        (400, "POST", "", broken),
+        (401, "GET", "", {"headers": {"X-API-Key": "wrong"}}),
+        (403, "POST", f"{one}/cancel-latest-invoice-submitted", {}),
+        (403, "POST", f"{one}/adjustment-note", {"json": note()}),
+        (404, "GET", f"/{10**18}", {}),
+        (412, "PUT", one, {"json": {}, "headers": {"If-Match": '"another"'}}),
+        (415, "POST", "", {"data": "text"}),
+        (422, "POST", "", {"json": {"type": "INVOICE", "lineItem": []}}),
+        (422, "POST", "", {"json": taken}),
+        (422, "GET", "?page=0", {}),
     )
-    for status, method, path, template, request in cases:
+    for status, method, place, request in cases:
+        path = f"/api/invoices{place}"
+        template = re.sub(r"/[0-9]+", "/{id}", path).partition("?")[0]
         assert (await call(api, method, path, template, **request))[0] == status, (method, path)
 
 

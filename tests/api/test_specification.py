@@ -588,6 +588,8 @@ def list_fields(members: Fields) -> Fields:
     return {**under("meta", META), **under("data.0", members)}
 
 
+FREE, NAME = {"data.success": "true"}, {"name": "Kopi Empat"}
+NOTE_CODE = {"adjustment_note_code": 7, "adjustment_note_type": "CREDIT_NOTE"}
 ENDPOINTS = (
     Endpoint("POST /api/invoices", nothing, MADE, invoice(), 201),
     Endpoint("GET /api/invoices", draft, list_fields(INVOICE)),
@@ -620,22 +622,10 @@ ENDPOINTS = (
         DOCUMENT,
     ),
     Endpoint("POST /api/validation/tin", nothing, {"data.valid": "true", "message": "string"}, TIN),
-    Endpoint(
-        "POST /api/validation/invoice-code", nothing, {"data.success": "true"}, {"invoice_code": 7}
-    ),
-    Endpoint(
-        "POST /api/validation/adjustment-note-code",
-        nothing,
-        {"data.success": "true"},
-        {"adjustment_note_code": 7, "adjustment_note_type": "CREDIT_NOTE"},
-    ),
+    Endpoint("POST /api/validation/invoice-code", nothing, FREE, {"invoice_code": 7}),
+    Endpoint("POST /api/validation/adjustment-note-code", nothing, FREE, NOTE_CODE),
     Endpoint("GET /api/companies", nothing, under("data", COMPANY)),
-    Endpoint(
-        "PUT /api/companies",
-        nothing,
-        under("data", COMPANY),
-        {"name": "Kopi Empat Sdn. Bhd.", "setting": SETTING},
-    ),
+    Endpoint("PUT /api/companies", nothing, under("data", COMPANY), {**NAME, "setting": SETTING}),
     Endpoint("GET /api/einvoice-requests", request, list_fields(REQUEST)),
     Endpoint("GET /api/einvoice-requests/:id", request, REQUEST),
     Endpoint("POST /api/einvoice-requests", nothing, MADE, request_body(), 201),
@@ -644,12 +634,7 @@ ENDPOINTS = (
     Endpoint("GET /api/integrations/users", a_user, {**INTEGRATION_LIST, **under("data.0", USER)}),
     Endpoint("GET /api/integrations/users/:id", a_user, USER),
     Endpoint("POST /api/integrations/users", nothing, USER, user(), 201),
-    Endpoint(
-        "PUT /api/integrations/users/:id",
-        a_user,
-        USER,
-        {"name": "Siti", "email": "siti@example.com"},
-    ),
+    Endpoint("PUT /api/integrations/users/:id", a_user, USER, NAME),
     Endpoint(
         "GET /api/integrations/users/:id/organizations",
         member,
@@ -663,9 +648,7 @@ ENDPOINTS = (
     Endpoint(
         "GET /api/integrations/organizations/:id", organization_with_member, ORGANIZATION | MEMBERS
     ),
-    Endpoint(
-        "PUT /api/integrations/organizations/:id", organization, ORGANIZATION, {"name": "Penang HQ"}
-    ),
+    Endpoint("PUT /api/integrations/organizations/:id", organization, ORGANIZATION, NAME),
 )
 
 

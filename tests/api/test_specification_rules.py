@@ -56,12 +56,21 @@ class Body(NamedTuple):
 
 PARTIES = {"buyer": buyer(), "supplier": buyer()}
 CHOICES = {"submitImmediately": False, "isReady": True}
+INVOICE_CODE = "POST /api/validation/invoice-code"
+NOTE_CODE = "POST /api/validation/adjustment-note-code"
+DEBIT = {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE"}
 PARTY = "tin registration contactNumber email address"
+MAILBOX = {"name": "Siti", "email": "siti@example.com"}
 NOTE_UPDATE = {name: value for name, value in note().items() if name != "targetInvoiceType"}
 
 
 def sale(invoice_type: str) -> dict[str, Any]:
     return invoice(type=invoice_type, **PARTIES, **CHOICES)
+
+
+def update(row: str, given: Callable[..., Awaitable[dict[str, Any]]], whole: Any) -> Body:
+    """Return the body of an update, in which each member may be the only one."""
+    return Body(row, given, whole, optional=" ".join(whole), alone=True)
 
 
 BODIES = (
@@ -81,45 +90,24 @@ BODIES = (
             ("PENDING_FINALIZE_SELF_BILLED_INVOICE", "", "buyer supplier"),
         )
     ),
-    Body(
-        "PUT /api/invoices/:id",
-        draft,
-        sale("INVOICE"),
-        "",
-        "type code issueDateTime buyer supplier lineItems submitImmediately isReady",
-        alone=True,
-    ),
+    update("PUT /api/invoices/:id", draft, sale("INVOICE")),
     Body(
         "POST /api/invoices/:id/adjustment-note",
         valid,
         note(),
         "targetInvoiceType type adjustmentNoteCode adjustmentNoteIssueDate lineItems",
-        "",
-        201,
+        status=201,
     ),
+    update("PUT /api/adjustment-notes/:id", draft_note, NOTE_UPDATE),
+    Body(INVOICE_CODE, nothing, {"invoice_code": 7, "invoice_id": 1}, "invoice_code", "invoice_id"),
     Body(
-        "PUT /api/adjustment-notes/:id",
-        draft_note,
-        NOTE_UPDATE,
-        "",
-        "type adjustmentNoteCode adjustmentNoteIssueDate lineItems",
-        alone=True,
-    ),
-    Body(
-        "POST /api/validation/invoice-code",
+        NOTE_CODE,
         nothing,
-        {"invoice_code": 7, "invoice_id": 1},
-        "invoice_code",
-        "invoice_id",
-    ),
-    Body(
-        "POST /api/validation/adjustment-note-code",
-        nothing,
-        {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE", "adjustment_note_id": 1},
+        {**DEBIT, "adjustment_note_id": 1},
         "adjustment_note_code",
         "adjustment_note_id",
     ),
-    Body("PUT /api/companies", nothing, COMPANY, "", " ".join(COMPANY), alone=True),
+    update("PUT /api/companies", nothing, COMPANY),
     Body(
         "PUT /api/companies setting",
         nothing,
@@ -129,30 +117,13 @@ BODIES = (
     Body(
         "POST /api/einvoice-requests", nothing, request_body(), "invoiceCode type name", PARTY, 201
     ),
-    Body(
-        "PUT /api/einvoice-requests/:id",
-        request,
-        request_body(status="Reject"),
-        "",
-        f"invoiceCode type name {PARTY} status",
-        alone=True,
-    ),
+    update("PUT /api/einvoice-requests/:id", request, request_body(status="Reject")),
     Body("POST /api/integrations/users", nothing, user()),
-    Body(
-        "PUT /api/integrations/users/:id",
-        a_user,
-        {"name": "Siti", "email": "siti@example.com"},
-        "",
-        "name email",
-        alone=True,
-    ),
-    Body(
+    update("PUT /api/integrations/users/:id", a_user, MAILBOX),
+    update(
         "PUT /api/integrations/organizations/:id",
         organization,
-        {"name": "HQ", "email": "hq@example.com", "phone": "+604", "members": []},
-        "",
-        "name email phone members",
-        alone=True,
+        {**MAILBOX, "phone": "+604", "members": []},
     ),
 )
 
@@ -215,21 +186,12 @@ async def test_an_update_can_have_a_single_member(context: Context, body: Body, 
     await assert_accepted(context, body, {name: body.whole[name]})
 
 
+TIN_NEEDED = "TIN is required when only registration number is provided"
 #: Endpoint, body, omitted member and message, where the specification has a 400 instead of a 422.
 REQUIRED_BY_400 = (
     ("POST /api/validation/tin", TIN, "registration_type", "Invalid registration type"),
-    (
-        "POST /api/validation/tin",
-        TIN,
-        "tin",
-        "TIN is required when only registration number is provided",
-    ),
-    (
-        "POST /api/validation/adjustment-note-code",
-        {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE"},
-        "adjustment_note_type",
-        "Invalid adjustment note type",
-    ),
+    ("POST /api/validation/tin", TIN, "tin", TIN_NEEDED),
+    (NOTE_CODE, DEBIT, "adjustment_note_type", "Invalid adjustment note type"),
     ("POST /api/integrations/users", user(), "name", "name is required."),
     ("POST /api/integrations/users", user(), "email", "email is required."),
     ("POST /api/integrations/users", user(), "role", "role is required."),
@@ -257,37 +219,17 @@ REGISTRATIONS = "NRIC BRN PASSPORT ARMY"
 INVOICE_TYPES = (
     "INVOICE SELF_BILLED_INVOICE PENDING_FINALIZE_INVOICE PENDING_FINALIZE_SELF_BILLED_INVOICE"
 )
+INSTANTS = "2026-01-31T09:30:00Z 2026-01-31T09:30:00.5+08:00 2026-01-31T09:30:00"
 #: Endpoint, arrangement, other members, member, allowed values, status for another value.
 VALUES = (
     ("PUT /api/invoices/:id", draft, PARTIES, "type", INVOICE_TYPES, 422),
     ("PUT /api/adjustment-notes/:id", draft_note, {}, "type", NOTE_TYPES, 422),
-    (
-        "POST /api/validation/adjustment-note-code",
-        nothing,
-        {"adjustment_note_code": 7},
-        "adjustment_note_type",
-        NOTE_TYPES,
-        400,
-    ),
+    (NOTE_CODE, nothing, {"adjustment_note_code": 7}, "adjustment_note_type", NOTE_TYPES, 400),
     ("PUT /api/companies", nothing, {}, "registration_type", REGISTRATIONS, 422),
     ("PUT /api/einvoice-requests/:id", request, {}, "status", "Pending Approve Reject", 422),
     ("PUT /api/einvoice-requests/:id", request, {}, "registration.type", REGISTRATIONS, 422),
-    (
-        "PUT /api/invoices/:id",
-        draft,
-        {},
-        "issueDateTime",
-        "2026-01-31T09:30:00Z 2026-01-31T09:30:00.5+08:00 2026-01-31T09:30:00",
-        422,
-    ),
-    (
-        "PUT /api/adjustment-notes/:id",
-        draft_note,
-        {},
-        "adjustmentNoteIssueDate",
-        "2026-01-31T09:30:00Z 2026-01-31T09:30:00",
-        422,
-    ),
+    ("PUT /api/invoices/:id", draft, {}, "issueDateTime", INSTANTS, 422),
+    ("PUT /api/adjustment-notes/:id", draft_note, {}, "adjustmentNoteIssueDate", INSTANTS, 422),
 )
 
 
@@ -358,9 +300,7 @@ async def expired_key(context: Context) -> None:
         pytest.param(expired_key, WITHIN, INVALID, id="key expired"),
         pytest.param(no_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, no key"),
         pytest.param(wrong_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, invalid key"),
-        pytest.param(
-            expired_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, expired key"
-        ),
+        pytest.param(expired_key, INTEGRATIONS, UNAUTHORIZED, id="integration surface, expired"),
     ],
 )
 async def test_every_endpoint_requires_a_key(
@@ -484,9 +424,8 @@ async def note_being_validated(context: Context) -> int:
 
 async def note_invalid(context: Context) -> int:
     """The buyer was accepted in the invoice, but is no longer in the register."""
-    invoice_id = await create_note(
-        context.api, await create_valid_invoice(context.api, buyer=buyer(tin="IG55500012090"))
-    )
+    target = await create_valid_invoice(context.api, buyer=buyer(tin="IG55500012090"))
+    invoice_id = await create_note(context.api, target)
     await context.sandbox.settings(strict_register=True)
     assert (await send(context.api, invoice_id))[0] == 200
     await until(
@@ -503,9 +442,8 @@ async def note_cancelled(context: Context) -> int:
 
 async def note_of_a_cancelled_invoice(context: Context) -> int:
     invoice_id = await note_never_submitted(context)
-    assert (
-        await cancel_latest(context.api, (await get_note(context.api, invoice_id))["invoice_id"])
-    )[0] == 200
+    target = (await get_note(context.api, invoice_id))["invoice_id"]
+    assert (await cancel_latest(context.api, target))[0] == 200
     return invoice_id
 
 
@@ -544,7 +482,7 @@ OPERATIONS = {
         None,
     ),
     "validate TIN": ("POST /api/validation/tin", None),
-    "validate adjustment note code": ("POST /api/validation/adjustment-note-code", None),
+    "validate adjustment note code": (NOTE_CODE, None),
     "PUT company": ("PUT /api/companies", None),
 }
 
@@ -591,79 +529,52 @@ NOTE_NONE = "The latest submitted document of the adjustment note not found."
 NOTE_CLOSED = (
     "The latest submitted document of the adjustment note has already been cancelled/invalid."
 )
-TIN_NEEDED = "TIN is required when only registration number is provided"
+BRN, WRONG_TYPE = {"registration_type": "BRN"}, "Invalid registration type"
 NEITHER = "TIN or registration number is required"
-PERIOD_OVER, IN_STATE, ACTIVE = (
-    "OperationPeriodOver",
-    "IncorrectState",
-    "ActiveReferencingDocuments",
-)
+UNCERTAIN = "Cancellation failed, please try again."
+PERIOD_OVER, IN_STATE = "OperationPeriodOver", "IncorrectState"
+ACTIVE = "ActiveReferencingDocuments"
 SENT, UNSENT, NOT_VALID = "already_submitted", "not_submitted", "not_valid"
+NOT_READY = "invoice_not_valid"
 FINAL, OVER = "already_final", "cancellation_period_over"
-NOTE_CANCEL_FIRST, NOTE_LATE = (
-    CANCEL_FIRST.format("adjustment note"),
-    LATE.format("adjustment note"),
-)
+NOTE_CANCEL_FIRST = CANCEL_FIRST.format("adjustment note")
+NOTE_LATE = LATE.format("adjustment note")
 OLD, OLD_NOTE = of_age(found_valid, HOURS_72 + 1), of_age(note_valid, HOURS_72 + 1)
 IN_TIME, NOTE_IN_TIME = of_age(found_valid, HOURS_72 - 10), of_age(note_valid, HOURS_72 - 10)
 SUBMIT_FAILED = "Failed to submit, please try again"
+CANCEL, CANCEL_NOTE = "cancel invoice document", "cancel adjustment note document"
 
 ERRORS = (
     Refusal("DELETE invoice", 403, CANCEL_FIRST.format("invoice"), found_valid, code=SENT),
     Refusal("submit invoice", 400, SUBMIT_FAILED, portal_refuses),
     Refusal("submit invoice", 400, SUBMIT_FAILED, portal_unreachable),
-    Refusal("cancel invoice document", 403, NO_DOCUMENT, never_submitted, code=UNSENT),
-    Refusal("cancel invoice document", 403, CLOSED, already_cancelled, code=FINAL),
-    Refusal("cancel invoice document", 403, CLOSED, found_invalid, code=FINAL),
-    Refusal("cancel invoice document", 403, LATE.format("invoice"), OLD, code=OVER),
-    Refusal("cancel invoice document", 400, PERIOD, over_at_the_portal, code=PERIOD_OVER),
-    Refusal("cancel invoice document", 400, STATE, being_validated, code=IN_STATE),
-    Refusal("cancel invoice document", 400, REFERENCED, with_a_valid_note, code=ACTIVE),
-    Refusal(
-        "cancel invoice document",
-        400,
-        REFERENCED,
-        with_a_note_that_only_the_portal_knows,
-        code=ACTIVE,
-    ),
-    Refusal(
-        "cancel invoice document",
-        400,
-        "Cancellation failed, please try again.",
-        portal_away,
-        code="outcome_unknown",
-    ),
+    Refusal(CANCEL, 403, NO_DOCUMENT, never_submitted, code=UNSENT),
+    Refusal(CANCEL, 403, CLOSED, already_cancelled, code=FINAL),
+    Refusal(CANCEL, 403, CLOSED, found_invalid, code=FINAL),
+    Refusal(CANCEL, 403, LATE.format("invoice"), OLD, code=OVER),
+    Refusal(CANCEL, 400, PERIOD, over_at_the_portal, code=PERIOD_OVER),
+    Refusal(CANCEL, 400, STATE, being_validated, code=IN_STATE),
+    Refusal(CANCEL, 400, REFERENCED, with_a_valid_note, code=ACTIVE),
+    Refusal(CANCEL, 400, REFERENCED, with_a_note_that_only_the_portal_knows, code=ACTIVE),
+    Refusal(CANCEL, 400, UNCERTAIN, portal_away, code="outcome_unknown"),
     Refusal("create adjustment note", 403, UNSUBMITTED, never_submitted, code=UNSENT),
     Refusal("create adjustment note", 403, UNVALIDATED, being_validated, code=NOT_VALID),
     Refusal("create adjustment note", 403, UNVALIDATED, found_invalid, code=NOT_VALID),
     Refusal("create adjustment note", 403, UNVALIDATED, already_cancelled, code=NOT_VALID),
     Refusal("DELETE adjustment note", 403, NOTE_CANCEL_FIRST, note_valid, code=SENT),
-    Refusal(
-        "submit adjustment note",
-        400,
-        ONLY_VALID,
-        note_of_a_cancelled_invoice,
-        code="invoice_not_valid",
-    ),
-    Refusal("cancel adjustment note document", 403, NOTE_NONE, note_never_submitted, code=UNSENT),
-    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_cancelled, code=FINAL),
-    Refusal("cancel adjustment note document", 403, NOTE_CLOSED, note_invalid, code=FINAL),
-    Refusal("cancel adjustment note document", 403, NOTE_LATE, OLD_NOTE, code=OVER),
-    Refusal(
-        "validate TIN", 400, "Invalid registration type", sends={**TIN, "registration_type": "IC"}
-    ),
-    Refusal(
-        "validate TIN",
-        400,
-        TIN_NEEDED,
-        sends={"registration_type": "BRN", "registration_number": "202101033579"},
-    ),
-    Refusal("validate TIN", 400, NEITHER, sends={"registration_type": "BRN"}),
+    Refusal("submit adjustment note", 400, ONLY_VALID, note_of_a_cancelled_invoice, code=NOT_READY),
+    Refusal(CANCEL_NOTE, 403, NOTE_NONE, note_never_submitted, code=UNSENT),
+    Refusal(CANCEL_NOTE, 403, NOTE_CLOSED, note_cancelled, code=FINAL),
+    Refusal(CANCEL_NOTE, 403, NOTE_CLOSED, note_invalid, code=FINAL),
+    Refusal(CANCEL_NOTE, 403, NOTE_LATE, OLD_NOTE, code=OVER),
+    Refusal("validate TIN", 400, WRONG_TYPE, sends={**TIN, "registration_type": "IC"}),
+    Refusal("validate TIN", 400, TIN_NEEDED, sends={**BRN, "registration_number": "202101033579"}),
+    Refusal("validate TIN", 400, NEITHER, sends=BRN),
     Refusal(
         "validate adjustment note code",
         400,
         "Invalid adjustment note type",
-        sends={"adjustment_note_code": 1, "adjustment_note_type": "NOTE"},
+        sends={**DEBIT, "adjustment_note_type": "NOTE"},
         code="validation_failed",
     ),
 )
@@ -700,9 +611,7 @@ async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: C
     status, body = await operate(context, "validate TIN", 1, UNKNOWN)
     assert (status, body["code"]) == (404, "tin_unknown")
     kinds = {"type": "string", "title": "string", "status": "number", "traceId": "string"}
-    assert {
-        name for name, kind in kinds.items() if not is_a(body["error"].get(name), kind)
-    } == set()
+    assert all(is_a(body["error"].get(name), kind) for name, kind in kinds.items()), body
     assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
@@ -816,13 +725,8 @@ async def test_an_invoice_code_is_unique_per_year(
     other = await create_invoice(context.api, code=7, issueDateTime="2020-06-01T00:00:00Z")
     await expect(context.api, expected, "PUT", f"/api/invoices/{other}", json=changes)
     await request_json(context.api, "DELETE", f"/api/invoices/{other}")
-    await expect(
-        context.api,
-        expected if expected == 422 else 201,
-        "POST",
-        "/api/invoices",
-        json=invoice(**changes),
-    )
+    created = expected if expected == 422 else 201
+    await expect(context.api, created, "POST", "/api/invoices", json=invoice(**changes))
 
 
 @pytest.mark.parametrize(
@@ -836,13 +740,8 @@ async def test_a_note_code_is_unique_per_type(
     other = await create_note(context.api, target, adjustmentNoteCode=7, type="REFUND_NOTE")
     await expect(context.api, expected, "PUT", f"/api/adjustment-notes/{other}", json=changes)
     await request_json(context.api, "DELETE", f"/api/adjustment-notes/{other}")
-    await expect(
-        context.api,
-        expected if expected == 422 else 201,
-        "POST",
-        f"/api/invoices/{target}/adjustment-note",
-        json=note(**changes),
-    )
+    created, path = expected if expected == 422 else 201, f"/api/invoices/{target}/adjustment-note"
+    await expect(context.api, created, "POST", path, json=note(**changes))
 
 
 async def another_user(context: Context) -> None:
@@ -900,9 +799,6 @@ async def test_every_integration_response_has_rate_limit_headers(
 ) -> None:
     method, path = row.split()
     for headers in ({}, {"X-Portal-Key": "wrong"}):
-        async with context.api.request(
-            method, fill_path(path, {"id": "x"}), headers=headers
-        ) as response:
-            assert [
-                name for name in QUOTA_HEADERS if not response.headers.get(name, "").isdigit()
-            ] == []
+        url = fill_path(path, {"id": "x"})
+        async with context.api.request(method, url, headers=headers) as response:
+            assert all(response.headers.get(name, "").isdigit() for name in QUOTA_HEADERS)

@@ -216,63 +216,35 @@ def test_exchange_rate_of_many_digits_is_encoded_exactly() -> None:
 
 # Parties
 
+BRN = {"type": "BRN", "number": "202101033579"}
+NRIC = {"type": "NRIC", "number": "800101-14-5678"}
+ARMY = {"type": "ARMY", "number": "T 123"}
+
 
 @pytest.mark.parametrize(
-    "party, tin, scheme, number",
+    "kind, given_tin, registration, tin, scheme, number",
     [
-        ({"type": "LOCAL_INDIVIDUAL", "tin": "IG 1234-5678"}, "IG12345678", "BRN", "202101033579"),
-        (
-            {"type": "LOCAL_INDIVIDUAL", "tin": "IG12345678", "registration": None},
-            "IG12345678",
-            "NRIC",
-            "000000000000",
-        ),
-        (
-            {
-                "type": "LOCAL_INDIVIDUAL",
-                "tin": None,
-                "registration": {"type": "NRIC", "number": "800101-14-5678"},
-            },
-            "EI00000000010",
-            "NRIC",
-            "800101145678",
-        ),
-        (
-            {
-                "type": "LOCAL_INDIVIDUAL",
-                "tin": "",
-                "registration": {"type": "ARMY", "number": "T 123"},
-            },
-            "EI00000000010",
-            "ARMY",
-            "T123",
-        ),
-        (
-            {"type": "FOREIGN_COMPANY", "tin": None, "registration": None},
-            "EI00000000020",
-            "BRN",
-            "NA",
-        ),
-        (
-            {"type": "FOREIGN_INDIVIDUAL", "tin": None, "registration": {"number": "A1234567"}},
-            "EI00000000020",
-            "PASSPORT",
-            "A1234567",
-        ),
-        ({"type": "GOVERNMENT", "tin": None, "registration": None}, "EI00000000040", "BRN", "NA"),
-        ({"type": "GENERAL_PUBLIC"}, "EI00000000010", "BRN", "NA"),
-        (
-            {"type": "LOCAL_COMPANY", "tin": "EI00000000010", "registration": None},
-            "EI00000000010",
-            "BRN",
-            "NA",
-        ),
+        ("LOCAL_INDIVIDUAL", "IG 1234-5678", BRN, "IG12345678", "BRN", "202101033579"),
+        ("LOCAL_INDIVIDUAL", "IG12345678", None, "IG12345678", "NRIC", "000000000000"),
+        ("LOCAL_INDIVIDUAL", None, NRIC, "EI00000000010", "NRIC", "800101145678"),
+        ("LOCAL_INDIVIDUAL", "", ARMY, "EI00000000010", "ARMY", "T123"),
+        ("FOREIGN_COMPANY", None, None, "EI00000000020", "BRN", "NA"),
+        ("FOREIGN_INDIVIDUAL", None, {"number": "A1"}, "EI00000000020", "PASSPORT", "A1"),
+        ("GOVERNMENT", None, None, "EI00000000040", "BRN", "NA"),
+        ("GENERAL_PUBLIC", "C5510387420", BRN, "EI00000000010", "BRN", "NA"),
+        ("LOCAL_COMPANY", "EI00000000010", None, "EI00000000010", "BRN", "NA"),
     ],
 )
 def test_buyer_identification_uses_the_known_numbers(
-    party: dict[str, Any], tin: str, scheme: str, number: str
+    kind: str,
+    given_tin: str | None,
+    registration: dict[str, str] | None,
+    tin: str,
+    scheme: str,
+    number: str,
 ) -> None:
-    assert identities(buyer(**party)) == {"TIN": tin, scheme: number, "SST": "NA", "TTX": "NA"}
+    party = buyer(type=kind, tin=given_tin, registration=registration)
+    assert identities(party) == {"TIN": tin, scheme: number, "SST": "NA", "TTX": "NA"}
 
 
 def test_foreign_seller_has_the_general_tin_and_no_msic() -> None:

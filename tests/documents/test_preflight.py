@@ -384,6 +384,14 @@ def test_a_document_older_than_72_hours_is_refused(age: timedelta, codes: set[st
 # Other members
 
 
+UNPRICED = {"taxType": "03", "taxRate": {"perUnitAmount": None}}
+
+
+def delivered(**changes: str) -> dict[str, Any]:
+    """Return the member of a source with the recipient's address, of which members are changed."""
+    return {"delivery": {"name": "Ali", "address": {**ADDRESS, **changes}}}
+
+
 @pytest.mark.parametrize(
     "changes, code, path",
     [
@@ -393,26 +401,10 @@ def test_a_document_older_than_72_hours_is_refused(age: timedelta, codes: set[st
             "Format",
             "/references/0/description",
         ),
-        (
-            {"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "99"}}},
-            "CV302",
-            "/delivery/address/state",
-        ),
-        (
-            {"delivery": {"name": "Ali", "address": {**ADDRESS, "state": "17"}}},
-            "CV317",
-            "/delivery/address/state",
-        ),
-        (
-            {"delivery": {"name": "Ali", "address": {**ADDRESS, "country": "MY"}}},
-            "CV302",
-            "/delivery/address/country",
-        ),
-        (
-            {"delivery": {"address": {**ADDRESS, "zipCode": "A"}}},
-            "Format",
-            "/delivery/address/zipCode",
-        ),
+        (delivered(state="99"), "CV302", "/delivery/address/state"),
+        (delivered(state="17"), "CV317", "/delivery/address/state"),
+        (delivered(country="MY"), "CV302", "/delivery/address/country"),
+        (delivered(zipCode="A"), "Format", "/delivery/address/zipCode"),
         ({"delivery": {"tin": "C" * 15}}, "Format", "/delivery/tin"),
         (
             {"delivery": {"registration": {"type": "NRIC", "number": "1"}}},
@@ -436,11 +428,7 @@ def test_a_document_older_than_72_hours_is_refused(age: timedelta, codes: set[st
             "/lineItems/0/unit/count",
         ),
         (
-            {
-                "lineItems": [
-                    line(taxDetails=[{"taxType": "03", "taxRate": {"perUnitAmount": None}}])
-                ]
-            },
+            {"lineItems": [line(taxDetails=[UNPRICED])]},
             "Amount",
             "/lineItems/0/taxDetails/0/taxRate/perUnitAmount",
         ),
