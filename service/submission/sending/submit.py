@@ -143,7 +143,7 @@ class Outcome(NamedTuple):
     id: int
     submitted_document_id: int
     state: states.SubmissionState
-    status: str
+    status: states.SubmittedStatus
     errors: str
     last_error: str | None
     is_held: bool
@@ -174,7 +174,7 @@ async def submit(
 
 async def _begin(
     context: SubmissionContext, company_id: int, kind: DocumentKind, document_id: int, guard: Guard
-) -> tuple[str, Claim | None]:
+) -> tuple[states.DocumentStatus, Claim | None]:
     """Store the submission of a record that has none. Return the record's status and the claim.
 
     Raises BadRequest, after it was recorded, if the submission is refused. If the commit was not
