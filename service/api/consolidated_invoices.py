@@ -3,36 +3,34 @@
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from functools import partial
 
 import asyncpg
 from aiohttp import web
 
-from service import json_codec, schema
+from service import schema
 from service.api import documents, links, printing, submissions
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
 from service.api.filters import document_filters
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation
-from service.documents.body_checks import check_draft
+from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own_with
-from service.http.requests import parse_document_instant, read_body
 from service.json_types import JsonObject
 from service.offload import run_in_thread
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Consolidated invoices", noun=CONSOLIDATED.title)
+GROUP = Group("Consolidated invoices", CONSOLIDATED.title)
 
 BATCH = 500  # invoices whose lines are in memory at once
 DOCUMENTS = Documents(
+    GROUP,
     CONSOLIDATED,
     "/api/consolidated-invoices",
     "ConsolidatedInvoice",
@@ -77,7 +75,8 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     return violation("/issueDateTime" if code == "period" else place, code, message)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices",
     "Create a consolidated invoice",
@@ -91,13 +90,12 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     ),
     description="From all eligible invoices of a month, or from named ones.",
 )
-async def create_consolidated_invoice(request: web.Request) -> web.Response:
+async def create_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     """Store a draft, and assign its invoices to it.
 
     Raises ValidationError for a month that has not ended or ended too long ago, for named invoices
     that must not be consolidated, if no invoice is left, and for a code used in that year.
     """
-    body, _ = await read_body(request, "consolidated_invoice_create")
     issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
@@ -106,17 +104,16 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
             raise ValidationError(violations)
         plan = await _make_plan(conn, company, wanted, lock=True)
         _reject_incomplete(wanted, plan)
-        draft = check_draft(plan.body(), issue_date)
-        text = json_codec.dumps({**draft.body, "type": body["type"], "code": int(body["code"])})
-        columns = documents.make_columns(
-            request, CONSOLIDATED, draft, month=wanted.month, invoice_ids=plan.ids
-        )
-        row = await documents.insert_document(conn, company, text, columns)
+        whole = {**plan.body(), "type": body["type"], "code": int(body["code"])}
+        draft = check_draft(CONSOLIDATED, whole, issue_date)
+        values = documents.describe_insert(request, draft, month=wanted.month, invoice_ids=plan.ids)
+        row = await sql.document_insert(conn, **values)
         await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
         return await store_created(request, conn, CREATED, row["id"])
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices/plan",
     "Plan a consolidated invoice",
@@ -125,12 +122,11 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
     description="Returns its contents, and the invoices left out with the reasons. "
     "Changes nothing.",
 )
-async def plan_consolidated_invoice(request: web.Request) -> web.Response:
+async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     """Return the contents of a new consolidated invoice, exclusions and violations.
 
     Changes nothing.
     """
-    body, _ = await read_body(request, "consolidated_invoice_plan")
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
 
@@ -143,13 +139,12 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
 
     wanted, plan, omitted = await read_own_with(request, read)
     at = issue_date or wanted.now
-    draft = check_draft(plan.body(), at)
+    contents = plan.body()
+    draft = check_draft(CONSOLIDATED, contents, at)
     data = {
         "month": wanted.month and f"{wanted.month:%Y-%m}",
-        "lines": draft.body["lineItems"],
-        "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
-        "prepayment": draft.body["prepayment"],
-        "payableRoundingAmount": draft.body["payableRoundingAmount"],
+        "lines": contents.pop("lineItems"),
+        **contents,
         "totals": _totals(draft.amounts),
         "invoices": plan.ids,
         "left_out": plan.left_out,
@@ -159,7 +154,8 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices/summary",
     "Summarize the sales of a month that can be consolidated",
@@ -170,12 +166,11 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     "activity that must not be consolidated, or because one document has no room for all. Changes "
     "nothing.",
 )
-async def summarize_consolidation(request: web.Request) -> web.Response:
+async def summarize_consolidation(request: web.Request, body: JsonObject) -> web.Response:
     """Return the number and the amounts of the eligible invoices, and the reasons of the others.
 
     Changes nothing.
     """
-    body, _ = await read_body(request, "consolidated_invoice_summary")
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 
@@ -204,17 +199,16 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-documents.declare_reading(operation, DOCUMENTS)
-documents.declare_deletion(operation, DOCUMENTS)
-submissions.declare(operation, DOCUMENTS)
-printing.declare(operation, DOCUMENTS)
-links.declare(operation, DOCUMENTS)
+documents.declare_reading(DOCUMENTS)
+documents.declare_deletion(DOCUMENTS)
+submissions.declare(DOCUMENTS)
+printing.declare(DOCUMENTS)
+links.declare(DOCUMENTS)
 declare_note_creation(
-    operation,
     DOCUMENTS,
     description="The latest submitted document of the consolidated invoice must be Valid.",
 )
-documents.declare_export(operation, DOCUMENTS)
+documents.declare_export(DOCUMENTS)
 
 
 async def _read_request(

@@ -13,28 +13,26 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api.exports import export_batches, stream_array
 from service.api.filters import DOCUMENT_SORTS, sort_by
-from service.api.operation import REPLACES, Operation, QueryParameter
+from service.api.operation import REPLACES, Group, Operation, QueryParameter
 from service.api.pagination import PAGE, read_page
 from service.api.records import Source, get_record, list_page
 from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.documents import states
-from service.documents.body_checks import Draft, check_draft, get_code_year
+from service.documents.body_checks import Draft, check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
     join_exports,
     read_stored_body,
-    write_members,
 )
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.requests import (
     check_if_match,
+    get_text,
     or_not_found,
-    parse_document_instant,
-    read_body,
     read_path_id,
     warn_of_doubts,
     warn_of_removed,
@@ -68,6 +66,7 @@ class Documents:
     is the last segment of the path that cancels.
     """
 
+    group: Group
     kind: DocumentKind
     path: str
     schema: str
@@ -98,10 +97,11 @@ def locked_error(kind: DocumentKind, action: str) -> Forbidden:
 # Reading
 
 
-def declare_reading(operation: partial[Operation], documents: Documents) -> None:
+def declare_reading(documents: Documents) -> None:
     """Declare the operations that list and get documents."""
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
-    operation(
+    Operation(
+        documents.group,
         "GET",
         path,
         f"List {plural}",
@@ -110,7 +110,8 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
     )(partial(_list_documents, documents, documents.source))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/export-all",
         f"Export all {plural}",
@@ -119,7 +120,8 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         is_file=True,
         name=f"export_all_{kind.name}s",
     )(partial(_export_documents, documents))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         documents.record_path,
         f"Get {kind.with_article}",
@@ -130,9 +132,10 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
     )(partial(get_record, statement=documents.get, noun=kind.title))
 
 
-def declare_export(operation: partial[Operation], documents: Documents) -> None:
+def declare_export(documents: Documents) -> None:
     """Declare the operation that exports a document."""
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{documents.record_path}/export",
         f"Export {documents.kind.with_article}",
@@ -182,49 +185,48 @@ async def list_of_document(
 # Creation
 
 
-async def read_draft(request: web.Request, kind: DocumentKind) -> tuple[Draft, str]:
-    """Return the Draft of a creation request, and its JSON text. Raises ValidationError."""
-    body, text = await read_body(request, f"{kind.name}_create")
-    issued = parse_document_instant(body, ISSUED[kind])
-    draft = await offload(len(text), check_draft, body, issued, len(text))
-    return draft, json_codec.compact(text, body)
+async def read_draft(request: web.Request, kind: DocumentKind, body: JsonObject) -> Draft:
+    """Return the Draft of a creation request. Raises ValidationError."""
+    text, issued = get_text(request), parse_document_instant(body, ISSUED[kind])
+    return await offload(len(text), check_draft, kind, body, issued, text)
 
 
-def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: object) -> str:
-    """Return the computed columns of a document as JSON text. `more` are those of a new one."""
-    zone = request.app[app_keys.CONFIG].time_zone
-    # The code of a note is unique in all years.
-    year = None if kind is NOTE else get_code_year(draft.issue_date, zone)
-    computed = {
-        "code_year": year,
-        "issue_date": draft.issue_date,
-        "taxes": draft.taxes,
-        "optional_members": write_members(kind, draft.body),
+def describe_insert(request: web.Request, draft: Draft, **more: object) -> JsonObject:
+    """Return the variables of the statement document_insert. `more` are further columns."""
+    return {
+        "company_id": request[app_keys.COMPANY],
+        "body": draft.text,
+        "columns": draft.columns(request.app[app_keys.CONFIG].time_zone, **more),
+        **get_actor(),
     }
-    return json_codec.dumps({**computed, **draft.amounts, **more})
 
 
-async def insert_document(
-    conn: Connection, company_id: int, body: str, columns: str
-) -> asyncpg.Record:
-    """Store a draft, and return its id and its company's registrations.
+async def respond_with_outcome(
+    request: web.Request, message: str, invoice_id: int, started: submit.Started | None
+) -> web.Response:
+    """Send the submission of a stored invoice, if it has one, and describe its outcome.
 
-    `body` and `columns` are JSON texts. Raises ValidationError for a code or a reference in use.
+    A POST has created the invoice.
     """
-    return await sql.document_insert(
-        conn, company_id=company_id, body=body, columns=columns, **get_actor()
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], invoice_id, started
+    )
+    return responses.success_response(
+        f"{message}{sentence}",
+        201 if request.method == "POST" else 200,
+        request.get(app_keys.WARNINGS),
+        data={"id": invoice_id, **outcome},
     )
 
 
 # Changes
 
 
-def declare_update(
-    operation: partial[Operation], documents: Documents, errors: tuple[ApiError, ...]
-) -> None:
+def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
     """Declare the operation that updates a document. `errors` are those of the kind."""
     kind = documents.kind
-    operation(
+    Operation(
+        documents.group,
         "PUT",
         documents.record_path,
         f"Update {kind.with_article}",
@@ -237,11 +239,12 @@ def declare_update(
     )(partial(update_document, documents))
 
 
-def declare_deletion(operation: partial[Operation], documents: Documents) -> None:
+def declare_deletion(documents: Documents) -> None:
     """Declare the operation that deletes a document."""
     kind = documents.kind
     further = (in_consolidated_error(),) if kind is INVOICE else ()
-    operation(
+    Operation(
+        documents.group,
         "DELETE",
         documents.record_path,
         f"Delete {kind.with_article}",
@@ -260,26 +263,23 @@ def describe_done(kind: DocumentKind, action: str) -> str:
     return f"{kind.title} {action}."
 
 
-async def update_document(documents: Documents, request: web.Request) -> web.Response:
+async def update_document(
+    documents: Documents, request: web.Request, body: JsonObject
+) -> web.Response:
     """Merge the sent members into a draft. An invoice is submitted if the body or the company asks.
 
     Raises Forbidden for a submitted document. Spec: Invoices
     """
-    kind, company = documents.kind, request[app_keys.COMPANY]
-    body, _ = await read_body(request, f"{kind.name}_update")
+    kind = documents.kind
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
         warn_of_doubts(request, draft.doubts, row)
-    warnings, updated = request.get(app_keys.WARNINGS), describe_done(kind, "updated")
+    updated = describe_done(kind, "updated")
     if kind is NOTE:
-        return responses.success_response(updated, warnings=warnings)
-    sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], company, row["id"], started
-    )
-    data = {"id": row["id"], **outcome}
-    return responses.success_response(f"{updated}{sentence}", data=data, warnings=warnings)
+        return responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
+    return await respond_with_outcome(request, updated, row["id"], started)
 
 
 async def update_draft(
@@ -297,22 +297,23 @@ async def update_draft(
     """
     _reject_consolidated(kind, row)
     company = request[app_keys.COMPANY]
-    draft, text = await offload(len(row["body"]), _merge, kind, row, changes)
+    draft = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
-    columns = make_columns(request, kind, draft)
-    await sql.document_update(conn, company_id=company, id=row["id"], body=text, columns=columns)
+    columns = draft.columns(request.app[app_keys.CONFIG].time_zone)
+    await sql.document_update(
+        conn, company_id=company, id=row["id"], body=draft.text, columns=columns
+    )
     if kind is NOTE:
         return None, draft
-    requested = submit.read_submission_request(draft.body)
     started = await submit.start_if_requested(
-        request.app[SUBMISSION_CONTEXT], conn, company, row["id"], requested
+        request.app[SUBMISSION_CONTEXT], conn, company, row["id"], draft.submission
     )
     return started, draft
 
 
-def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> tuple[Draft, str]:
-    """Return the Draft of a stored document with changes, and its JSON text.
+def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> Draft:
+    """Return the Draft of a stored document with changes.
 
     Raises ValidationError if the merged document breaks a rule of creation.
     """
@@ -324,13 +325,12 @@ def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> tupl
     issued = row["issue_date"]
     if ISSUED[kind] in changes:
         issued = parse_document_instant(body, ISSUED[kind])
-    text = json_codec.dumps(body)
-    return check_draft(body, issued, len(text)), text
+    return check_draft(kind, body, issued, json_codec.dumps(body))
 
 
 def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
-    if draft.body["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
+    if draft.type != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])
 

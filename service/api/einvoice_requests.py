@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import documents, filters, links, pagination
-from service.api.operation import REPLACES, Operation
+from service.api.operation import REPLACES, Group, Operation
 from service.api.records import Source, get_record, list_page, store_created
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -26,8 +26,8 @@ from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import (
     check_if_match,
+    get_text,
     or_not_found,
-    read_body,
     read_path_id,
     warn_of_removed,
 )
@@ -38,8 +38,7 @@ from service.submission.locked_documents import lock_document
 from service.submission.sending import submit
 
 NOUN = "E-invoice request"
-operations: list[Operation] = []
-operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
+GROUP = Group("E-invoice requests", NOUN)
 
 LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
@@ -81,7 +80,8 @@ has_buyer = partial(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/einvoice-requests",
     "List e-invoice requests",
@@ -95,7 +95,8 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     return await list_page(request, page, LIST)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/einvoice-requests",
     "Create an e-invoice request",
@@ -106,14 +107,14 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     description="Stores the buyer's request as Pending. All members but `invoiceCode` describe the "
     "buyer.",
 )
-async def create_einvoice_request(request: web.Request) -> web.Response:
+async def create_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
     """Store a pending request.
 
     Raises ValidationError, also for an unknown code of its buyer. By a link, raises ValidationError
     for a buyer whom the portal would not accept, Conflict if a request of the buyer or MOST_PENDING
     requests are pending, and NotFound if it was revoked.
     """
-    body, text = await read_body(request, "einvoice_request_create")
+    text = get_text(request)
     _reject_unknown_codes(body)
     await offload(len(text), _reject_too_large, body, len(text))
     company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
@@ -132,7 +133,8 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
         return await store_created(request, conn, CREATED, request_id)
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/einvoice-requests/{id}",
     "Get an e-invoice request",
@@ -145,7 +147,8 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/einvoice-requests/{id}",
     "Update, approve or reject an e-invoice request",
@@ -157,13 +160,13 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "buyer the buyer of that invoice, finalizes the invoice, and rejects the other pending "
     "requests that name it.",
 )
-async def update_einvoice_request(request: web.Request) -> web.Response:
+async def update_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
     """Change the sent fields. Each status may follow each other.
 
     An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
     consolidated invoice or has the buyer of another request, or if the code matches several.
     """
-    body, text = await read_body(request, "einvoice_request_update")
+    text = get_text(request)
     _reject_unknown_codes(body)
     if "reason" in body and body.get("status") != "Reject":
         raise ValidationError([violation("/reason", "status", LONE_REASON)])
@@ -198,7 +201,8 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     )
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     "/api/einvoice-requests/{id}",
     "Delete an e-invoice request",

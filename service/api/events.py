@@ -1,21 +1,19 @@
 """The events of a company in order. Each page has the position where the next one starts."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api.filters import read_filter
-from service.api.operation import Operation, QueryParameter
+from service.api.operation import Group, Operation, QueryParameter
 from service.api.pagination import read_number
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, violation
 from service.http import requests, responses
 from service.http.access import read_own
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Events")
+GROUP = Group("Events")
 
 TYPES = schema.get_values("event_type")
 
@@ -42,7 +40,8 @@ ONLY_TYPES = QueryParameter(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/events",
     "List events",

@@ -165,7 +165,7 @@ def _describe_operation(
 ) -> JsonObject:
     surface = operation.surface
     described: JsonObject = {
-        "tags": [operation.tag],
+        "tags": [operation.group.tag],
         "operationId": operation.operation_id,
         "summary": operation.summary,
         "description": operation.description,

@@ -1,21 +1,20 @@
 """Declaration of an API operation at its handler: the route and its description.
 
-A module with handlers has the list of its operations, and a decorator that adds to it:
+A module with handlers has the group of its operations, to which a decorator adds them:
 
-    operations: list[Operation] = []
-    operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+    GROUP = Group("Webhooks", NOUN)
 
-    @operation("GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+    @Operation(GROUP, "GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
     async def get_webhook(request: web.Request) -> web.Response: ...
 
 table.py joins these lists. The routes and the OpenAPI description are derived from the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from aiohttp.typedefs import Handler
+from aiohttp import web
 
 from service.errors import ApiError, BadRequest, KeyReused, ValidationError
 from service.http.error_responses import INTEGRATIONS, VALIDATIONS, shape_error
@@ -29,7 +28,9 @@ REPLACES = (
     "removed because the new object does not have them."
 )
 
-AnyHandler = TypeVar("AnyHandler", bound=Handler)
+#: Called with the request and, if the operation has one, the body.
+AnyHandler = Callable[..., Awaitable[web.StreamResponse]]
+Declared = TypeVar("Declared", bound=AnyHandler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,18 @@ INTEGRATION = Surface(
 PUBLIC = Surface((), "ApiError", "ApiError")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The operations of a module: their tag in the description, and by default their `noun`."""
+
+    tag: str
+    noun: str = ""
+    operations: list["Operation"] = field(default_factory=list["Operation"])
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on a path. As the decorator of its handler, it adds itself to `operations`.
+    """A method on a path. As the decorator of its handler, it adds itself to its group.
 
     `summary` and `description` are for clients. `response` is the success response: a schema in
     records.json, or a media type; `message` is its message. `body` is the schema of the request in
@@ -102,8 +112,7 @@ class Operation:
     handler. Several operations with one handler have a name each.
     """
 
-    operations: list["Operation"] = field(repr=False, compare=False)
-    tag: str
+    group: Group = field(repr=False, compare=False)
     method: str
     path: str
     summary: str
@@ -118,12 +127,13 @@ class Operation:
     is_record: bool = False
     is_file: bool = False
     name: str = ""
-    handler: Handler | None = None
+    handler: AnyHandler | None = None
 
-    def __call__(self, handler: AnyHandler) -> AnyHandler:
+    def __call__(self, handler: Declared) -> Declared:
         """Declare the operation of a handler, and return the handler."""
         name = self.name or getattr(handler, "__name__", "")
-        self.operations.append(replace(self, handler=handler, name=name))
+        noun = self.noun or self.group.noun
+        self.group.operations.append(replace(self, handler=handler, name=name, noun=noun))
         return handler
 
     @property

@@ -73,10 +73,11 @@ ENVIRONMENT = templates.make_environment(
 )
 
 
-def declare(operation: partial[Operation], documents: Documents) -> None:
+def declare(documents: Documents) -> None:
     """Declare the operations that print a kind of document."""
     kind, path = documents.kind, documents.record_path
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/print",
         f"Print {kind.with_article}",
@@ -87,7 +88,8 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         name=f"print_{kind.name}",
     )(partial(print_document, kind))
     for extension, media_type in PICTURES.items():
-        operation(
+        Operation(
+            documents.group,
             "GET",
             f"{path}/qr.{extension}",
             f"Get the QR code of the validation link as {extension.upper()}",

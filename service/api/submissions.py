@@ -9,6 +9,7 @@ from service.api.operation import ErrorResponse, Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
+from service.documents.body_checks import parse_document_instant
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.rows import Row
@@ -18,10 +19,9 @@ from service.http.access import read_own
 from service.http.requests import (
     not_found,
     or_not_found,
-    parse_document_instant,
-    read_body,
     read_path_id,
 )
+from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
@@ -62,15 +62,14 @@ def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
     )
 
 
-def declare(
-    operation: partial[Operation], documents: Documents, submit_errors: tuple[ApiError, ...] = ()
-) -> None:
+def declare(documents: Documents, submit_errors: tuple[ApiError, ...] = ()) -> None:
     """Declare the operations that submit and cancel a kind of document.
 
     `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
     """
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
-    operation(
+    Operation(
+        documents.group,
         "POST",
         f"{path}/preflight",
         f"Run the portal's checks on {kind.with_article}",
@@ -80,7 +79,8 @@ def declare(
         "time.",
         name=f"preflight_{name}",
     )(partial(preflight, kind))
-    operation(
+    Operation(
+        documents.group,
         "POST",
         f"{path}/submit-to-portal",
         f"Submit {kind.with_article} to the portal",
@@ -93,7 +93,8 @@ def declare(
         "stays locked; a repeated request joins the running submission.",
         name=f"submit_{name}",
     )(partial(submit, kind))
-    operation(
+    Operation(
+        documents.group,
         "POST",
         f"{path}/{documents.cancelling}",
         "Cancel the latest submitted document",
@@ -107,7 +108,8 @@ def declare(
         "cancellation again.",
         name=f"cancel_{name}",
     )(partial(cancel_latest, kind))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/submitted-documents",
         f"List the submitted documents of {kind.with_article}",
@@ -115,7 +117,8 @@ def declare(
         description="All of them, newest first. Each submission creates a new one.",
         name=f"list_submitted_documents_of_{name}",
     )(partial(list_submitted_documents, kind))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/submitted-documents/{{submitted_document_id}}",
         "Get a submitted document",
@@ -127,13 +130,12 @@ def declare(
     )(partial(get_submitted_document, kind))
 
 
-async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
+async def submit(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Submit a document to the portal, and return its outcome.
 
     A submitted document is not sent again. Raises Unavailable if the dedicated session is lost:
     without it nothing can be sent.
     """
-    body, _ = await read_body(request, "submit")
     document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
     guard = partial(_check_and_store_key, request, kind, body.get("resubmit", False))
@@ -166,9 +168,8 @@ def _already_cancelled(kind: DocumentKind) -> Conflict:
     return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
 
-async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:
+async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Run the portal's checks on a document without sending it, as of `at` or now."""
-    body, _ = await read_body(request, "preflight")
     document_id = read_path_id(request, kind.title)
     at = parse_document_instant(body, "at") if "at" in body else None
     return responses.json_text_response(
@@ -178,9 +179,8 @@ async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:
     )
 
 
-async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Response:
+async def cancel_latest(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Cancel the latest submitted document within 72 hours after its submission. Spec: Errors"""
-    body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
     guard = partial(idempotency.store_key, request)
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)

@@ -4,21 +4,20 @@ from aiohttp import web
 
 from service import json_codec
 from service.api import filters, pagination
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.db.statements import sql
 from service.documents import states
 from service.http import responses
 from service.http.access import read_own
 
-operations: list[Operation] = []
+GROUP = Group("Submitted documents")
 FILTERS = (
     filters.some_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),
 )
 
 
 @Operation(
-    operations,
-    "Submitted documents",
+    GROUP,
     "GET",
     "/api/submitted-documents",
     "List the submitted documents of the company",

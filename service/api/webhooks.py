@@ -1,13 +1,11 @@
 """Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
-from functools import partial
-
 import asyncpg
 from aiohttp import web
 
 from service import json_codec
 from service.api import filters, pagination
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import get_record
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
@@ -15,7 +13,7 @@ from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import check_if_match, not_found, or_not_found, read_body, read_path_id
+from service.http.requests import check_if_match, not_found, or_not_found, read_path_id
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
@@ -23,8 +21,7 @@ from service.webhooks.url_policy import url_violation
 
 NOUN = "Webhook"
 DELIVERY = "Delivery"
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+GROUP = Group("Webhooks", NOUN)
 
 MOST = 20  # endpoints of a company
 NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
@@ -43,7 +40,8 @@ DEFAULTS = {
 FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks",
     "List webhooks",
@@ -58,7 +56,8 @@ async def list_webhooks(request: web.Request) -> web.Response:
     return _list_response(page, row)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks",
     "Create a webhook",
@@ -72,12 +71,11 @@ async def list_webhooks(request: web.Request) -> web.Response:
     ),
     description="Deliveries are signed as Standard Webhooks. The secret is returned only here.",
 )
-async def create_webhook(request: web.Request) -> web.Response:
+async def create_webhook(request: web.Request, body: JsonObject) -> web.Response:
     """Store an endpoint for future events. Only this response contains its secret.
 
     Raises Conflict if the company has MOST endpoints, or if SECRET_KEY is not set.
     """
-    body, _ = await read_body(request, "webhook_create")
     _reject_url(request, body)
     company, secret = request[app_keys.COMPANY], signature.new_secret()
     sealed = _seal(request, secret)
@@ -94,7 +92,8 @@ async def create_webhook(request: web.Request) -> web.Response:
     return response
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks/{id}",
     "Get a webhook",
@@ -107,7 +106,8 @@ async def get_webhook(request: web.Request) -> web.Response:
     return await get_record(request, sql.webhook_get, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/webhooks/{id}",
     "Update a webhook",
@@ -117,12 +117,11 @@ async def get_webhook(request: web.Request) -> web.Response:
     description="Sent members replace stored ones. A webhook that is enabled again receives "
     "pending deliveries and all future events.",
 )
-async def update_webhook(request: web.Request) -> web.Response:
+async def update_webhook(request: web.Request, body: JsonObject) -> web.Response:
     """Merge the sent members.
 
     An endpoint that is enabled again receives pending deliveries and all future events.
     """
-    body, _ = await read_body(request, "webhook_update")
     _reject_url(request, body)
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     async with company_transaction(request) as conn:
@@ -132,7 +131,8 @@ async def update_webhook(request: web.Request) -> web.Response:
     return responses.success_response(UPDATED)
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     "/api/webhooks/{id}",
     "Delete a webhook",
@@ -150,7 +150,8 @@ async def delete_webhook(request: web.Request) -> web.Response:
     return responses.success_response(DELETED)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks/{id}/rotate-secret",
     "Replace the secret of a webhook",
@@ -161,12 +162,11 @@ async def delete_webhook(request: web.Request) -> web.Response:
     description="The new secret is returned only here. Deliveries are signed with both secrets "
     "until `previous_valid_until`.",
 )
-async def rotate_webhook_secret(request: web.Request) -> web.Response:
+async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.Response:
     """Replace the secret. Only this response contains the new one.
 
     Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
     """
-    await read_body(request, "webhook_action")
     key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with company_transaction(request) as conn:
@@ -179,7 +179,8 @@ async def rotate_webhook_secret(request: web.Request) -> web.Response:
     return response
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks/{id}/deliveries",
     "List the deliveries of a webhook",
@@ -196,7 +197,8 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     return _list_response(page, or_not_found(row, NOUN))
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
     "Deliver an event again",
@@ -206,9 +208,8 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     errors=(not_found(DELIVERY), Conflict(DISABLED, code="webhook_disabled")),
     description="Makes the delivery due at once, in any status. The webhook must be enabled.",
 )
-async def redeliver_event(request: web.Request) -> web.Response:
+async def redeliver_event(request: web.Request, body: JsonObject) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
-    await read_body(request, "webhook_action")
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     delivery_id = read_path_id(request, DELIVERY, "delivery_id")
     async with company_transaction(request) as conn:

@@ -160,8 +160,8 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
     status = FIRST[subject[0]]
     for event in history:
         after = _find_status_after(event)
-        moves = DOCUMENT_TRANSITIONS[status] if status in DOCUMENT_TRANSITIONS else set()
-        if after is not None and after not in moves:
+        is_known = status in DOCUMENT_TRANSITIONS
+        if after is not None and not (is_known and after in DOCUMENT_TRANSITIONS[status]):
             yield f"{event.name} while {status}"
         if event.name in CHANGES and status in LOCKED:
             yield f"{event.name} while {status}"

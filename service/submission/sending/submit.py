@@ -19,6 +19,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
+from service.documents.body_checks import SubmissionRequest
 from service.documents.checks import preflight
 from service.documents.kind import INVOICE, DocumentKind
 from service.documents.rows import Row
@@ -26,7 +27,7 @@ from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest, describe_error, format_traceback, make_reason
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonObject
 from service.loops import wait_for_event
 from service.offload import offload
 from service.submission import store
@@ -82,18 +83,6 @@ HELD_OUTCOME = (
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
 Guard = Callable[[Connection, Row], Awaitable[None]]
-
-
-class SubmissionRequest(NamedTuple):
-    """The submission that a body asks for: now, or if the setting of its company says so."""
-
-    at_once: bool
-    if_set: bool
-
-    @property
-    def is_possible(self) -> bool:
-        """Return whether a submission may follow."""
-        return self.at_once or self.if_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +193,6 @@ async def _begin(
     return "Submitting", prepared
 
 
-def read_submission_request(body: JsonMapping) -> SubmissionRequest:
-    """Return the submission that the body of an invoice asks for."""
-    return SubmissionRequest(body.get("submitImmediately", False), body.get("isReady", False))
-
-
 async def start_if_requested(
     context: SubmissionContext,
     conn: Connection,
@@ -220,14 +204,13 @@ async def start_if_requested(
 
     Return None if none is requested. A document that cannot be submitted raises nothing.
     """
-    if not (
-        requested.at_once
-        or (requested.if_set and await sql.company_auto_submits(conn, company_id=company_id))
-    ):
+    if requested == "none":
+        return None
+    if requested == "if_set" and not await sql.company_auto_submits(conn, company_id=company_id):
         return None
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
-    at_once = requested.at_once and not is_held
+    at_once = requested == "at_once" and not is_held
     intent = Intent("retry", context.config.portal_lease if at_once else None)
     prepared = await prepare_submission(
         context, conn, LockedRecord(company_id, INVOICE, row), intent
