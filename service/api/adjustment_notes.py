@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from service import schema
-from service.api import documents, links, printing, submissions
+from service.api import documents, kinds
 from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
@@ -44,7 +44,7 @@ def _refuse_note(code: str) -> Forbidden:
     return Forbidden(states.NOTE_MESSAGES[code], code=code)
 
 
-def declare_note_creation(invoices: Documents, description: str) -> None:
+def declare_note_creation(invoices: Documents) -> None:
     """Declare the operation that creates a note for a kind of invoice."""
     Operation(
         invoices.group,
@@ -56,7 +56,7 @@ def declare_note_creation(invoices: Documents, description: str) -> None:
         message=CREATED,
         body="adjustment_note_create",
         errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED, REFERENCE_USED),
-        description=description,
+        description=f"The latest submitted document of the {invoices.kind.noun} must be Valid.",
         name=f"create_adjustment_note_of_{invoices.kind.name}",
     )(partial(create_adjustment_note, invoices.kind))
 
@@ -84,7 +84,7 @@ async def create_adjustment_note(
         documents.reject_excess(target["final_adjusted_amount"], draft)
         row = await sql.document_insert(conn, **values)
         warn_of_doubts(request, draft.doubts, row)
-        return await store_created(request, conn, CREATED, row["id"])
+        return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
 async def _check_target(conn: Connection, company: int, target: Row, target_type: str) -> None:
@@ -97,13 +97,8 @@ async def _check_target(conn: Connection, company: int, target: Row, target_type
         raise ValidationError([violation("/targetInvoiceType", "target", message)])
 
 
-documents.declare_reading(DOCUMENTS)
-documents.declare_update(DOCUMENTS, (CODE_USED, REFERENCE_USED))
-documents.declare_deletion(DOCUMENTS)
-submissions.declare(
+kinds.declare(
     DOCUMENTS,
+    (CODE_USED, REFERENCE_USED),
     submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
 )
-printing.declare(DOCUMENTS)
-links.declare(DOCUMENTS)
-documents.declare_export(DOCUMENTS)

@@ -9,7 +9,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes
 from service.documents.ubl import parties
-from service.errors import CONSTRAINTS, Conflict, ValidationError
+from service.errors import CONSTRAINTS, Conflict, reject
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import check_if_match, or_not_found
@@ -94,8 +94,7 @@ def _reject_unknown_codes(row: JsonObject, changes: JsonObject) -> None:
     """
     stored = {name: row[name] for name in ("state", "country") if row[name]}
     sent = {**stored, **changes} if {"state", "country"} & changes.keys() else changes
-    if violations := codes.find_violations(sent, codes.COMPANY):
-        raise ValidationError(violations)
+    reject(codes.find_violations(sent, codes.COMPANY))
 
 
 async def _reject_used_tin(conn: Connection, company: int) -> None:

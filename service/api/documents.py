@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api.exports import export_batches, stream_array
+from service.api.exports import export_documents
 from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import REPLACES, Group, Operation, QueryParameter
-from service.api.pagination import PAGE, read_page
-from service.api.records import Source, get_record, list_page
+from service.api.pagination import PAGE
+from service.api.records import get_record, list_records
 from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
@@ -26,7 +25,8 @@ from service.documents.optional_members import (
     join_exports,
     read_stored_body,
 )
-from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
+from service.documents.rows import Row
+from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.requests import (
@@ -79,11 +79,6 @@ class Documents:
         """The path of one document."""
         return f"{self.path}/{{id}}"
 
-    @property
-    def source(self) -> Source:
-        """The statements of its list."""
-        return Source(*map(self.statement, ("page", "search", "get")))
-
     def statement(self, verb: str) -> Statement:
         """Return the statement of the kind with a verb."""
         return sql.by_name[f"{self.kind.name}_{verb}"]
@@ -98,7 +93,7 @@ def locked_error(kind: DocumentKind, action: str) -> Forbidden:
 
 
 def declare_reading(documents: Documents) -> None:
-    """Declare the operations that list and get documents."""
+    """Declare the operations that list, get and export documents."""
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
     Operation(
         documents.group,
@@ -109,7 +104,7 @@ def declare_reading(documents: Documents) -> None:
         query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
-    )(partial(_list_documents, documents, documents.source))
+    )(partial(list_records, name=kind.name, filters=documents.filters, sorts=DOCUMENT_SORTS))
     Operation(
         documents.group,
         "GET",
@@ -130,35 +125,22 @@ def declare_reading(documents: Documents) -> None:
         is_record=True,
         name=f"get_{kind.name}",
     )(partial(get_record, statement=documents.get, noun=kind.title))
-
-
-def declare_export(documents: Documents) -> None:
-    """Declare the operation that exports a document."""
     Operation(
         documents.group,
         "GET",
         f"{documents.record_path}/export",
-        f"Export {documents.kind.with_article}",
+        f"Export {kind.with_article}",
         f"{documents.schema}Export",
         description="A JSON file for other systems, named after the full code.",
         is_file=True,
-        name=f"export_{documents.kind.name}",
+        name=f"export_{kind.name}",
     )(partial(_export_document, documents))
-
-
-async def _list_documents(
-    documents: Documents, source: Source, request: web.Request
-) -> web.StreamResponse:
-    """Return a page of documents."""
-    page = read_page(request, documents.filters, DOCUMENT_SORTS)
-    return await list_page(request, page, source)
 
 
 async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
     """Return all documents as a file with an array."""
     name = documents.path.rpartition("/")[2]
-    pieces = export_batches(request, documents.statement("export_batch"))
-    return await stream_array(request, f"{name}.json", pieces)
+    return await export_documents(request, documents.statement("export_batch"), f"{name}.json")
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
@@ -174,7 +156,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
 
 
 async def list_of_document(
-    kind: DocumentKind, request: web.Request, statement: Statement
+    kind: DocumentKind, statement: Statement, request: web.Request
 ) -> web.Response:
     """Return what a statement lists of one document. Raises NotFound without the document."""
     document_id = read_path_id(request, kind.title)
@@ -286,7 +268,7 @@ async def update_draft(
     request: web.Request,
     conn: Connection,
     kind: DocumentKind,
-    row: asyncpg.Record,
+    row: Row,
     changes: JsonObject,
 ) -> tuple[submit.Started | None, Draft]:
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
@@ -312,7 +294,7 @@ async def update_draft(
     return started, draft
 
 
-def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> Draft:
+def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
     """Return the Draft of a stored document with changes.
 
     Raises ValidationError if the merged document breaks a rule of creation.
@@ -320,8 +302,8 @@ def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> Draf
     members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
     stored = read_stored_body(row["body"])
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
-    if kind is INVOICE and (violations := schema.find_violations("invoice_create", body)):
-        raise ValidationError(violations)
+    if kind is INVOICE:
+        reject(schema.find_violations("invoice_create", body))
     issued = row["issue_date"]
     if ISSUED[kind] in changes:
         issued = parse_document_instant(body, ISSUED[kind])
@@ -353,7 +335,7 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
 
 async def _lock_draft(
     documents: Documents, request: web.Request, conn: Connection, action: str
-) -> asyncpg.Record:
+) -> Row:
     """Lock the document of the path for a change.
 
     Raises NotFound, PreconditionFailed if If-Match does not match, and Forbidden if it is
@@ -368,7 +350,7 @@ async def _lock_draft(
     return row
 
 
-def _reject_consolidated(kind: DocumentKind, row: asyncpg.Record) -> None:
+def _reject_consolidated(kind: DocumentKind, row: Row) -> None:
     """Raise Conflict for an invoice in a consolidated invoice."""
     if kind is INVOICE and row["consolidated_invoice_id"]:
         raise in_consolidated_error()

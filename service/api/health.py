@@ -9,13 +9,14 @@ from service.api.operation import ErrorResponse, Group, Operation
 from service.db.transient_errors import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
+from service.json_types import JsonObject
 from service.monitoring import metrics
 from service.version import VERSION
 
 GROUP = Group("Service")
 
 _UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
-_STARTING = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
+_STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
 
 
 @Operation(

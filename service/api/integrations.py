@@ -9,13 +9,14 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import filters, pagination
 from service.api.operation import Group, Operation
+from service.api.records import lock_record
 from service.db.connections import Connection
 from service.db.statements import Result, Statement, sql
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, get_text, or_not_found, read_text_id
+from service.http.requests import get_text, or_not_found, read_text_id
 from service.json_types import JsonObject
 
 GROUP = Group("Integrations")
@@ -150,8 +151,7 @@ async def update_user(request: web.Request, body: JsonObject) -> web.Response:
     key = _read_key(request, USER)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with _transaction(request) as conn:
-        or_not_found(await sql.integration_user_lock(conn, **key), USER)
-        await check_if_match(request, conn, sql.integration_user_get, **key)
+        await lock_record(request, conn, "integration_user", USER, key)
         await sql.integration_user_update(conn, **key, **changes)
         return responses.json_text_response(await sql.integration_user_get(conn, **key))
 
@@ -200,8 +200,7 @@ async def update_organization(request: web.Request, body: JsonObject) -> web.Res
     text = get_text(request)
     key = _read_key(request, ORGANIZATION)
     async with _transaction(request) as conn:
-        or_not_found(await sql.organization_lock(conn, **key), ORGANIZATION)
-        await check_if_match(request, conn, sql.organization_get, **key)
+        await lock_record(request, conn, "organization", ORGANIZATION, key)
         await sql.organization_update(conn, **key, body=text)
         if "members" in body:
             await _replace_members(conn, key, body["members"])

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from service import schema
-from service.api import documents, links, printing, submissions
+from service.api import documents, kinds
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
@@ -79,17 +79,9 @@ async def _store_with_effects(
         started = await submit.start_if_requested(
             context, conn, company, invoice_id, draft.submission
         )
-        await store_created(request, conn, CREATED, invoice_id)
+        await store_created(request, conn, CREATED, {"id": invoice_id})
     return invoice_id, started
 
 
-documents.declare_reading(DOCUMENTS)
-documents.declare_update(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))
-documents.declare_deletion(DOCUMENTS)
-submissions.declare(DOCUMENTS)
-printing.declare(DOCUMENTS)
-links.declare(DOCUMENTS)
-declare_note_creation(
-    DOCUMENTS, description="The latest submitted document of the invoice must be Valid."
-)
-documents.declare_export(DOCUMENTS)
+kinds.declare(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))
+declare_note_creation(DOCUMENTS)

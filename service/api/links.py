@@ -10,13 +10,13 @@ from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
 from service.api.operation import Operation
+from service.api.records import store_created
 from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import INVOICE, DocumentKind
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.idempotency import store_response_without
 from service.http.requests import not_found, or_not_found, read_path_id
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonObject
@@ -61,7 +61,7 @@ def declare(documents: Documents) -> None:
         "DocumentLinks",
         name=f"list_{kind.name}_links",
         description="Those that can be used, newest first, without their URLs.",
-    )(partial(list_links, kind))
+    )(partial(list_of_document, kind, sql.document_link_list))
     Operation(
         documents.group,
         "DELETE",
@@ -99,9 +99,7 @@ async def create_link(kind: DocumentKind, request: web.Request, body: JsonObject
         if link is None:
             raise Conflict(TOO_MANY, code="too_many_links")
         url = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
-        response = responses.success_response(CREATED, 201, data={**link, "url": url})
-        await store_response_without(request, conn, response, "url")
-    return response
+        return await store_created(request, conn, CREATED, {**link, "url": url}, "url")
 
 
 def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None:
@@ -111,11 +109,6 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
         raise ValidationError([violation("/purpose", "enum", NOT_INVOICE)])
     if document_type not in states.PENDING_FINALIZE:
         raise Conflict(NOT_PENDING, code="not_pending")
-
-
-async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Return the links of a document that can be used."""
-    return await list_of_document(kind, request, sql.document_link_list)
 
 
 async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:

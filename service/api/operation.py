@@ -58,7 +58,7 @@ class ErrorResponse:
 
     status: int
     schema: str
-    body: JsonObject = field(default_factory=dict)
+    body: JsonObject = field(default_factory=JsonObject)
     title: str = ""
 
 
@@ -67,7 +67,8 @@ class Surface:
     """The properties that the operations of a surface share.
 
     `error`, `refusal` and `invalid` are the schemas of its error bodies: in general, of a 400 that
-    an operation declares, and with violations, which have the status `invalid_status`.
+    an operation declares, and with violations, which have the status `invalid_status`. `prefix`
+    begins the names of its shared responses.
     """
 
     security: tuple[str, ...]
@@ -76,10 +77,11 @@ class Surface:
     invalid: str = "Faults"
     invalid_status: int = 422
     headers: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 COMPANY = Surface(("CompanyKey",), "ApiError", "Refusal")
-VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", invalid="Failure")
+VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", "Failure", prefix="Validation")
 INTEGRATION = Surface(
     ("IntegrationKey",),
     error="IntegrationError",
@@ -87,6 +89,7 @@ INTEGRATION = Surface(
     invalid="IntegrationError",
     invalid_status=400,
     headers=("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    prefix="Integration",
 )
 PUBLIC = Surface((), "ApiError", "ApiError")
 
@@ -154,16 +157,16 @@ class Operation:
     def own_errors(self) -> list[ErrorResponse]:
         """Return the errors of this operation alone."""
         missing = [not_found(self.noun)] if "{id}" in self.path else []
-        return [self._describe(error) for error in (*missing, *self.errors)]
+        refusal = self.surface.refusal
+        return [
+            self.describe_error(error, refusal if isinstance(error, BadRequest) else "")
+            for error in (*missing, *self.errors)
+        ]
 
-    def _describe(self, error: ApiError | ErrorResponse) -> ErrorResponse:
+    def describe_error(self, error: ApiError | ErrorResponse, schema: str = "") -> ErrorResponse:
+        """Return the response for an error, by default with the schema of the surface."""
         if isinstance(error, ErrorResponse):
             return error
-        is_refusal = isinstance(error, BadRequest)
-        return self.describe_error(error, self.surface.refusal if is_refusal else "")
-
-    def describe_error(self, error: ApiError, schema: str = "") -> ErrorResponse:
-        """Return the response for an error, by default with the schema of the surface."""
         surface, status = self.surface, error.status
         if isinstance(error, ValidationError):
             schema, status = surface.invalid, surface.invalid_status

@@ -9,7 +9,6 @@ from aiohttp import web
 from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
-from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
 from service.http import app_keys, responses
@@ -87,10 +86,7 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     async with database.company(company) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
         await _reject_busy(conn, company, own)
-        try:
-            await own_clients.store(conn, context.config, company, own)
-        except MissingSecretKey:
-            raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
+        await own_clients.store(conn, context.config, company, own)
         return responses.json_text_response(await _read_record(conn, company) or "")
 
 

@@ -44,30 +44,14 @@ SUBMIT_ERRORS = (
 )
 
 
-def _cancelled_errors(kind: DocumentKind) -> tuple[ApiError, ...]:
-    """Return the error for a cancelled document. A consolidated one is never sent again."""
-    return () if kind is CONSOLIDATED else (_already_cancelled(kind),)
-
-
-def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
-    return (
-        *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
-        refuse_cancellation("portal_unavailable"),
-        _tin_not_verified(refuse_cancellation(_TIN_CODE)),
-        *(
-            Forbidden(message, code=code)
-            for code, message in states.CANCEL_MESSAGES[kind.noun].items()
-        ),
-        Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting"),
-    )
-
-
-def declare(documents: Documents, submit_errors: tuple[ApiError, ...] = ()) -> None:
+def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     """Declare the operations that submit and cancel a kind of document.
 
     `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
     """
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
+    # A cancelled consolidated invoice is never sent again.
+    already_cancelled = () if kind is CONSOLIDATED else (_already_cancelled(kind),)
     Operation(
         documents.group,
         "POST",
@@ -87,7 +71,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...] = ()) -> N
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
         body="submit",
-        errors=(*SUBMIT_ERRORS, *_cancelled_errors(kind), *submit_errors),
+        errors=(*SUBMIT_ERRORS, *already_cancelled, *submit_errors),
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
@@ -101,7 +85,16 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...] = ()) -> N
         "Success",
         message=CANCELLED,
         body="cancel",
-        errors=_cancel_errors(kind),
+        errors=(
+            *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
+            refuse_cancellation("portal_unavailable"),
+            _tin_not_verified(refuse_cancellation(_TIN_CODE)),
+            *(
+                Forbidden(message, code=code)
+                for code, message in states.CANCEL_MESSAGES[kind.noun].items()
+            ),
+            Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting"),
+        ),
         description="Allowed for 72 hours after the submission. The code `outcome_unknown` means "
         "that the portal gave no clear response: the service looks it up until it is certain, "
         "`cancellation_requested_at` is set meanwhile, and a repeated request sends the "
@@ -116,7 +109,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...] = ()) -> N
         "SubmittedDocuments",
         description="All of them, newest first. Each submission creates a new one.",
         name=f"list_submitted_documents_of_{name}",
-    )(partial(list_submitted_documents, kind))
+    )(partial(list_of_document, kind, sql.submitted_document_page))
     Operation(
         documents.group,
         "GET",
@@ -186,11 +179,6 @@ async def cancel_latest(kind: DocumentKind, request: web.Request, body: JsonObje
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
     return responses.success_response(CANCELLED)
-
-
-async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Return all submitted documents of a document, newest first."""
-    return await list_of_document(kind, request, sql.submitted_document_page)
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:

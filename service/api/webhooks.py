@@ -1,19 +1,17 @@
 """Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
-import asyncpg
 from aiohttp import web
 
-from service import json_codec
 from service.api import filters, pagination
 from service.api.operation import Group, Operation
-from service.api.records import get_record
+from service.api.records import get_record, lock_record, page_response, read_key, store_created
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import check_if_match, not_found, or_not_found, read_path_id
+from service.http.requests import not_found, or_not_found, read_path_id
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
@@ -30,7 +28,7 @@ DISABLED = "The webhook is disabled; enable it first."
 CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
 ROTATED = "Secret rotated."
 REDELIVERED = "The event will be delivered again."
-DEFAULTS = {
+DEFAULTS: JsonObject = {
     "description": "",
     "types": [],
     "enabled": True,
@@ -53,7 +51,7 @@ async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
     page = pagination.read_page(request)
     row = await read_own(request, sql.webhook_page, per_page=page.per_page, offset=page.offset)
-    return _list_response(page, row)
+    return page_response(page, row)
 
 
 @Operation(
@@ -87,9 +85,7 @@ async def create_webhook(request: web.Request, body: JsonObject) -> web.Response
         if webhook_id is None:
             raise Conflict(TOO_MANY, code="too_many_webhooks")
         data = {"id": webhook_id, "secret": signature.shown(secret)}
-        response = responses.success_response(CREATED, 201, data=data)
-        await store_response_without(request, conn, response, "secret")
-    return response
+        return await store_created(request, conn, CREATED, data, "secret")
 
 
 @Operation(
@@ -123,10 +119,9 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
     An endpoint that is enabled again receives pending deliveries and all future events.
     """
     _reject_url(request, body)
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
-        row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, **key)
+        row = await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_update(conn, **key, **{**row, **body})
     return responses.success_response(UPDATED)
 
@@ -142,10 +137,9 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
 )
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
-        or_not_found(await sql.webhook_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, **key)
+        await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_delete(conn, **key)
     return responses.success_response(DELETED)
 
@@ -167,7 +161,7 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
 
     Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
     """
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with company_transaction(request) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
@@ -194,7 +188,7 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     row = await read_own(request, sql.webhook_delivery_page, endpoint_id=webhook_id, **window)
-    return _list_response(page, or_not_found(row, NOUN))
+    return page_response(page, or_not_found(row, NOUN))
 
 
 @Operation(
@@ -242,9 +236,3 @@ def _reject_url(request: web.Request, body: JsonObject) -> None:
     allow_internal = request.app[app_keys.CONFIG].webhook_allow_internal
     if "url" in body and (message := url_violation(body["url"], allow_internal)):
         raise ValidationError([violation("/url", "address", message)])
-
-
-def _list_response(page: pagination.Page, row: asyncpg.Record) -> web.Response:
-    return responses.json_text_response(
-        f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":{row["data"]}}}'
-    )

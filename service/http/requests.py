@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
@@ -16,6 +15,7 @@ from service.db.connections import Connection
 from service.documents import codes
 from service.documents.doubts import Doubt
 from service.documents.optional_members import read_stored_body
+from service.documents.rows import Row
 from service.errors import (
     BadRequest,
     NotFound,
@@ -103,7 +103,7 @@ async def warn_of_removed(request: web.Request, stored: str, changes: JsonObject
         _add_warnings(request, await offload(len(stored), _find_removed, stored, objects))
 
 
-def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: asyncpg.Record) -> None:
+def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: Row) -> None:
     """Add a warning for each member of a document that is probably wrong.
 
     `row` has the tax registrations of the company.

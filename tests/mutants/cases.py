@@ -525,7 +525,7 @@ ONCE = (
         "        yield records\n",
         "    place = len(ids)\n"
         "    if place:\n"
-        "        read = partial(request.app[app_keys.READS].read, source.record)\n"
+        "        read = partial(request.app[app_keys.READS].read, sql.by_name[f'{name}_get'])\n"
         "        key = {'company_id': request[app_keys.COMPANY]}\n"
         "        yield [await read(**key, id=each) for each in ids]\n",
         "tests/dashboard/test_spreadsheet.py::test_a_list_of_large_documents_takes_little_memory",
@@ -1594,7 +1594,7 @@ OUTCOMES = (
     Mutant(
         "approvals-of-one-invoice-not-serialised",
         "service/api/einvoice_requests.py",
-        'await sql.transaction_lock(conn, name=f"approvals {company}")',
+        'await sql.transaction_lock(conn, name=f"approvals {key[\'company_id\']}")',
         "pass",
         "tests/api/test_einvoice_requests.py::"
         "test_concurrent_requests_for_one_invoice_finalise_it_once",
