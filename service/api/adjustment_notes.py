@@ -35,7 +35,7 @@ DOCUMENTS = Documents(
     get=sql.adjustment_note_get,
     cancelling="cancel-latest-adjustment-note-submitted",
 )
-CREATED = documents.describe_done(NOTE, "created")
+CREATED = f"{NOTE.title} created."
 CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
 REFERENCE_USED = CONSTRAINTS["adjustment_notes_reference_once"]()
 

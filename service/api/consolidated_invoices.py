@@ -36,7 +36,7 @@ DOCUMENTS = Documents(
     document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType"),
     get=sql.consolidated_invoice_whole,
 )
-CREATED = documents.describe_done(CONSOLIDATED, "created")
+CREATED = f"{CONSOLIDATED.title} created."
 NONE_LEFT = "No invoice of {month} is left to consolidate."
 
 

@@ -213,7 +213,7 @@ def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
         documents.record_path,
         f"Update {kind.with_article}",
         "Stored" if kind is INVOICE else "Updated",
-        message=describe_done(kind, "updated"),
+        message=f"{kind.title} updated.",
         body=f"{kind.name}_update",
         errors=(locked_error(kind, "updated"), *errors),
         description=f"{REPLACES} {SUBMITS}" if kind is INVOICE else REPLACES,
@@ -231,18 +231,13 @@ def declare_deletion(documents: Documents) -> None:
         documents.record_path,
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",
-        message=describe_done(kind, "deleted"),
+        message=f"{kind.title} deleted.",
         errors=(locked_error(kind, "deleted"), *further),
         description="Frees its code and its invoices."
         if kind is CONSOLIDATED
         else "Frees its code.",
         name=f"delete_{kind.name}",
     )(partial(delete_document, documents))
-
-
-def describe_done(kind: DocumentKind, action: str) -> str:
-    """Return the message of a success: Invoice created."""
-    return f"{kind.title} {action}."
 
 
 async def update_document(
@@ -258,7 +253,7 @@ async def update_document(
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
         warn_of_doubts(request, draft.doubts, row)
-    updated = describe_done(kind, "updated")
+    updated = f"{kind.title} updated."
     if kind is NOTE:
         return responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
     return await respond_with_outcome(request, updated, row["id"], started)
@@ -327,7 +322,7 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
         if kind is CONSOLIDATED:
             await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.document_delete(conn, **key)
-    deleted = describe_done(kind, "deleted")
+    deleted = f"{kind.title} deleted."
     if kind is NOTE:
         return responses.json_response({"message": deleted})
     return responses.success_response(deleted)

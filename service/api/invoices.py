@@ -10,7 +10,6 @@ from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.db.statements import sql
-from service.documents.body_checks import Draft
 from service.documents.kind import INVOICE
 from service.errors import CONSTRAINTS
 from service.http import app_keys
@@ -31,7 +30,7 @@ DOCUMENTS = Documents(
     (*document_filters(schema.get_values("invoice_type"), "InvoiceType"), *OWN_FILTERS),
     get=sql.invoice_get,
 )
-CREATED = documents.describe_done(INVOICE, "created")
+CREATED = f"{INVOICE.title} created."
 CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
 REFERENCE_USED = CONSTRAINTS["invoices_reference_once"]()
 
@@ -57,30 +56,20 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
     draft = await documents.read_draft(request, INVOICE, body)
     # The parsed bodies of all requests in progress would not fit into the caches of the processor.
     del body
-    values, started = documents.describe_insert(request, draft), None
-    if CLAIM in request or draft.submission != "none":
-        invoice_id, started = await _store_with_effects(request, draft, values)
-    else:
+    values = documents.describe_insert(request, draft)
+    if CLAIM not in request and draft.submission == "none":
         row = await request.app[app_keys.DATABASE].write(sql.document_insert, **values)
         warn_of_doubts(request, draft.doubts, row)
-        invoice_id = row["id"]
-    return await documents.respond_with_outcome(request, CREATED, invoice_id, started)
-
-
-async def _store_with_effects(
-    request: web.Request, draft: Draft, values: JsonObject
-) -> tuple[int, submit.Started | None]:
-    """Store a draft with the submission that it asks for and the response to a repetition."""
+        return await documents.respond_with_outcome(request, CREATED, row["id"], None)
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with company_transaction(request) as conn:
         row = await sql.document_insert(conn, **values)
         warn_of_doubts(request, draft.doubts, row)
-        invoice_id = row["id"]
         started = await submit.start_if_requested(
-            context, conn, company, invoice_id, draft.submission
+            context, conn, company, row["id"], draft.submission
         )
-        await store_created(request, conn, CREATED, {"id": invoice_id})
-    return invoice_id, started
+        await store_created(request, conn, CREATED, {"id": row["id"]})
+    return await documents.respond_with_outcome(request, CREATED, row["id"], started)
 
 
 kinds.declare(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))

@@ -13,14 +13,12 @@ from service import json_codec
 from service.api import openapi_webhooks
 from service.api.components import Components, component_name, refer_to
 from service.api.operation import (
-    COMPANY,
     INTEGRATION,
     PUBLIC,
     VALIDATION,
     ErrorResponse,
     Operation,
     QueryParameter,
-    Surface,
 )
 from service.api.pagination import PER_PAGE
 from service.db.transient_errors import UNAVAILABLE
@@ -103,18 +101,14 @@ KEYLESS = tuple(
     ErrorResponse(401, "Unauthorized", Unauthorized(message).body)
     for message in (api_keys.REQUIRED, api_keys.WRONG)
 )
+#: Errors of every operation of a company.
 LIMITED = (*KEYLESS, TooManyRequests(SLOW_DOWN), *BROKEN)
-#: Errors of every operation of a surface.
-ALWAYS: dict[Surface, tuple[ApiError | ErrorResponse, ...]] = {
-    COMPANY: LIMITED,
-    VALIDATION: LIMITED,
-    INTEGRATION: (
-        ErrorResponse(401, "IntegrationUnauthorized", {"error": api_keys.INTEGRATION_WRONG}),
-        TooManyRequests(SLOW_DOWN, retry_after=12),
-        *BROKEN,
-    ),
-    PUBLIC: (),
-}
+#: Errors of every operation of an integration.
+INTEGRATION_LIMITED = (
+    ErrorResponse(401, "IntegrationUnauthorized", {"error": api_keys.INTEGRATION_WRONG}),
+    TooManyRequests(SLOW_DOWN, retry_after=12),
+    *BROKEN,
+)
 
 #: Headers of the errors with a status.
 STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
@@ -284,7 +278,8 @@ def _errors(operation: Operation) -> Iterator[ErrorResponse]:
 
 
 def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
-    yield from ALWAYS[operation.surface]
+    if operation.surface is not PUBLIC:
+        yield from INTEGRATION_LIMITED if operation.surface is INTEGRATION else LIMITED
     keyed = TAKES_HEADER["Idempotency-Key"](operation)
     if operation.body or keyed:
         yield from UNREADABLE

@@ -95,10 +95,9 @@ async def list_records(
     """
     page = read_page(request, filters, sorts)
     rows = await _read_page(request, page, name)
+    ids, records = _split(rows)
     meta = page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True))
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
-    ids = [row["id"] for row in rows if row["id"] is not None]
-    records = [row["record"] for row in rows if row["record"] is not None]
     if len(records) == len(ids):
         return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
     response = web.StreamResponse()
@@ -113,13 +112,11 @@ async def read_parts(
 
     No connection is held between parts. A record that is deleted meanwhile is left out.
     """
-    rows = await _read_page(request, page, name)
-    ids = [row["id"] for row in rows if row["id"] is not None]
-    records = [row["record"] for row in rows if row["record"] is not None]
+    ids, records = _split(await _read_page(request, page, name))
     place = len(ids) if len(records) == len(ids) else 0
     if place:
         yield records
-    del rows, records
+    del records
     while place < len(ids):
         part, place = await _read_part(request, name, ids, place)
         yield part
@@ -139,6 +136,12 @@ async def _read_page(request: web.Request, page: Page, name: str) -> list[Row]:
     if page.offset <= FAR_OFFSET:
         return await read_newest(per_page=page.per_page, offset=page.offset)
     return await _read_far_page(read_newest, search, page)
+
+
+def _split(rows: list[Row]) -> tuple[list[int], list[str]]:
+    """Return the ids of a page, and its records if they are within the budget."""
+    ids = [row["id"] for row in rows if row["id"] is not None]
+    return ids, [row["record"] for row in rows if row["record"] is not None]
 
 
 async def _read_far_page(read_newest: _Read, search: _Read, page: Page) -> list[Row]:
