@@ -184,18 +184,19 @@ def describe_insert(request: web.Request, draft: Draft, **more: object) -> JsonO
 
 
 async def respond_with_outcome(
-    request: web.Request, message: str, invoice_id: int, started: submit.Started | None
+    request: web.Request,
+    message: str,
+    invoice_id: int,
+    started: submit.Started | None,
+    status: int = 200,
 ) -> web.Response:
-    """Send the submission of a stored invoice, if it has one, and describe its outcome.
-
-    A POST has created the invoice.
-    """
+    """Send the submission of a stored invoice, if it has one, and describe its outcome."""
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], invoice_id, started
     )
     return responses.success_response(
         f"{message}{sentence}",
-        201 if request.method == "POST" else 200,
+        status,
         request.get(app_keys.WARNINGS),
         data={"id": invoice_id, **outcome},
     )

@@ -166,12 +166,12 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     reject(codes.find_violations(body, codes.PARTY))
     if "reason" in body and body.get("status") != "Reject":
         raise ValidationError([violation("/reason", "status", LONE_REASON)])
-    key = read_key(request, NOUN)
+    company, key = request[app_keys.COMPANY], read_key(request, NOUN)
     is_approval, finalized = body.get("status") == "Approve", None
     async with company_transaction(request) as conn:
         if is_approval:
             # An approval locks the request, then the invoice, then other requests for that invoice.
-            await sql.transaction_lock(conn, name=f"approvals {key['company_id']}")
+            await sql.transaction_lock(conn, name=f"approvals {company}")
         stored = await lock_record(request, conn, "einvoice_request", NOUN, key)
         if not _repeats_approval(stored, body):
             await warn_of_removed(request, stored["body"], body)
@@ -185,7 +185,7 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
         )
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], key["company_id"], invoice_id, started
+        request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
     data = {"id": key["id"], "invoice": {"id": invoice_id, **outcome}}
     return responses.success_response(

@@ -60,7 +60,7 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
     if CLAIM not in request and draft.submission == "none":
         row = await request.app[app_keys.DATABASE].write(sql.document_insert, **values)
         warn_of_doubts(request, draft.doubts, row)
-        return await documents.respond_with_outcome(request, CREATED, row["id"], None)
+        return await documents.respond_with_outcome(request, CREATED, row["id"], None, 201)
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     async with company_transaction(request) as conn:
         row = await sql.document_insert(conn, **values)
@@ -69,7 +69,7 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
             context, conn, company, row["id"], draft.submission
         )
         await store_created(request, conn, CREATED, {"id": row["id"]})
-    return await documents.respond_with_outcome(request, CREATED, row["id"], started)
+    return await documents.respond_with_outcome(request, CREATED, row["id"], started, 201)
 
 
 kinds.declare(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))

@@ -1594,7 +1594,7 @@ OUTCOMES = (
     Mutant(
         "approvals-of-one-invoice-not-serialised",
         "service/api/einvoice_requests.py",
-        'await sql.transaction_lock(conn, name=f"approvals {key[\'company_id\']}")',
+        'await sql.transaction_lock(conn, name=f"approvals {company}")',
         "pass",
         "tests/api/test_einvoice_requests.py::"
         "test_concurrent_requests_for_one_invoice_finalise_it_once",
