@@ -32,8 +32,8 @@ from wrk import Load, run_wrk
 from service import json_codec, schema
 from service.db.pool import SESSION
 from service.db.statements import sql
-from service.documents.body_checks import check_draft
-from service.http.requests import parse_document_instant
+from service.documents.body_checks import check_draft, parse_document_instant
+from service.documents.kind import INVOICE
 from tests.harness.processes import free_port
 
 CONNECTIONS = 8  # to PostgreSQL
@@ -108,7 +108,8 @@ def make_handlers(connections: Connections, companies: Sequence[Invoices]) -> di
         raw = await request.read()
         body = json_codec.parse_any_depth(raw)
         assert schema.has_only_known("invoice_create", body)
-        check_draft(body, parse_document_instant(body, "issueDateTime"), len(raw))
+        issued = parse_document_instant(body, "issueDateTime")
+        check_draft(INVOICE, body, issued, raw.decode())
         return _respond(CREATED)
 
     return {"get": get, "list": list_page, "create": create}

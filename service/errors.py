@@ -140,6 +140,12 @@ class ValidationError(ApiError):
         super().__init__(message or _summarize(errors), code=code, errors=errors)
 
 
+def reject(violations: Sequence[Violation]) -> None:
+    """Raise ValidationError if there are violations."""
+    if violations:
+        raise ValidationError(violations)
+
+
 class KeyReused(ApiError):
     """An Idempotency-Key was used before with another body.
 

@@ -5,29 +5,29 @@ Spec: Adjustment notes
 
 from functools import partial
 
-import asyncpg
 from aiohttp import web
 
 from service import schema
-from service.api import documents, links, printing, submissions
+from service.api import documents, kinds
 from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation, states
-from service.documents.body_checks import Draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
+from service.documents.rows import Row
 from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
 from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
+from service.json_types import JsonObject
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Adjustment notes", noun=NOTE.title)
+GROUP = Group("Adjustment notes", NOTE.title)
 
 DOCUMENTS = Documents(
+    GROUP,
     NOTE,
     "/api/adjustment-notes",
     "AdjustmentNote",
@@ -35,7 +35,7 @@ DOCUMENTS = Documents(
     get=sql.adjustment_note_get,
     cancelling="cancel-latest-adjustment-note-submitted",
 )
-CREATED = documents.describe_done(NOTE, "created")
+CREATED = f"{NOTE.title} created."
 CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
 REFERENCE_USED = CONSTRAINTS["adjustment_notes_reference_once"]()
 
@@ -44,11 +44,10 @@ def _refuse_note(code: str) -> Forbidden:
     return Forbidden(states.NOTE_MESSAGES[code], code=code)
 
 
-def declare_note_creation(
-    operation: partial[Operation], invoices: Documents, description: str
-) -> None:
+def declare_note_creation(invoices: Documents) -> None:
     """Declare the operation that creates a note for a kind of invoice."""
-    operation(
+    Operation(
+        invoices.group,
         "POST",
         f"{invoices.record_path}/adjustment-note",
         f"Create an adjustment note for {invoices.kind.with_article}",
@@ -57,58 +56,49 @@ def declare_note_creation(
         message=CREATED,
         body="adjustment_note_create",
         errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED, REFERENCE_USED),
-        description=description,
+        description=f"The latest submitted document of the {invoices.kind.noun} must be Valid.",
         name=f"create_adjustment_note_of_{invoices.kind.name}",
     )(partial(create_adjustment_note, invoices.kind))
 
 
-async def create_adjustment_note(kind: DocumentKind, request: web.Request) -> web.Response:
+async def create_adjustment_note(
+    kind: DocumentKind, request: web.Request, body: JsonObject
+) -> web.Response:
     """Store a draft note for an invoice whose latest submitted document is Valid.
 
     Locks the invoice, so that it cannot be cancelled meanwhile. Raises Forbidden by
     states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice. The lines of
     a note for a consolidated invoice must have its classification.
     """
-    draft, text = await documents.read_draft(request, NOTE)
+    draft = await documents.read_draft(request, NOTE, body)
     company, target_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    columns = documents.make_columns(request, NOTE, draft, **{f"{kind.name}_id": target_id})
+    values = documents.describe_insert(request, draft, **{f"{kind.name}_id": target_id})
     async with company_transaction(request) as conn:
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
-        if kind is CONSOLIDATED:
-            _reject_misclassified(draft)
-        await _check_target(conn, company, target, draft)
-        row = await documents.insert_document(conn, company, text, columns)
+        if kind is CONSOLIDATED and (
+            violations := consolidation.find_misclassified_lines(body["lineItems"])
+        ):
+            raise ValidationError(violations[: schema.MAX_VIOLATIONS])
+        await _check_target(conn, company, target, body["targetInvoiceType"])
+        documents.reject_excess(target["final_adjusted_amount"], draft)
+        row = await sql.document_insert(conn, **values)
         warn_of_doubts(request, draft.doubts, row)
-        return await store_created(request, conn, CREATED, row["id"])
+        return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
-async def _check_target(
-    conn: Connection, company: int, target: asyncpg.Record, draft: Draft
-) -> None:
-    """Raise Forbidden or ValidationError for a note that the locked target must not have."""
+async def _check_target(conn: Connection, company: int, target: Row, target_type: str) -> None:
+    """Raise Forbidden or ValidationError for a locked target that the note must not have."""
     latest = await sql.submitted_document_latest(conn, company_id=company, document_id=target["id"])
     if code := states.find_refusal(states.NOTE_REFUSALS, latest):
         raise _refuse_note(code)
-    if draft.body["targetInvoiceType"] != target["type"]:
+    if target_type != target["type"]:
         message = f"targetInvoiceType must be the type of the invoice, {target['type']}."
         raise ValidationError([violation("/targetInvoiceType", "target", message)])
-    documents.reject_excess(target["final_adjusted_amount"], draft)
 
 
-def _reject_misclassified(draft: Draft) -> None:
-    if violations := consolidation.find_misclassified_lines(draft.body["lineItems"]):
-        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
-
-
-documents.declare_reading(operation, DOCUMENTS)
-documents.declare_update(operation, DOCUMENTS, (CODE_USED, REFERENCE_USED))
-documents.declare_deletion(operation, DOCUMENTS)
-submissions.declare(
-    operation,
+kinds.declare(
     DOCUMENTS,
+    (CODE_USED, REFERENCE_USED),
     submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
 )
-printing.declare(operation, DOCUMENTS)
-links.declare(operation, DOCUMENTS)
-documents.declare_export(operation, DOCUMENTS)

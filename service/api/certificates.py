@@ -4,12 +4,11 @@ The private key is stored encrypted and never returned.
 """
 
 from datetime import datetime
-from functools import partial
 
 from aiohttp import web
 
 from service import json_codec
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.encryption import MissingSecretKey
@@ -18,21 +17,21 @@ from service.documents.signing import certificate
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.requests import check_if_match, not_found, or_not_found, read_body
+from service.http.requests import check_if_match, not_found, or_not_found
 from service.json_types import JsonObject
 from service.offload import run_in_thread
 from service.submission import signers
 from service.submission.context import SUBMISSION_CONTEXT
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Company")
+GROUP = Group("Company")
 
 NOUN = "Signing certificate"
 NO_SECRET_KEY = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
 REMOVED = "Signing certificate removed."
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/companies/signing-certificate",
     "Get the certificate that signs the company's documents",
@@ -46,7 +45,8 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_record, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/companies/signing-certificate",
     "Store a certificate and its private key",
@@ -58,12 +58,11 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     ),
     description="Replaces the previous ones. The key is stored encrypted and never returned.",
 )
-async def set_signing_certificate(request: web.Request) -> web.Response:
+async def set_signing_certificate(request: web.Request, body: JsonObject) -> web.Response:
     """Store a certificate and its private key, replacing the previous ones.
 
     Raises ValidationError with all violations, Conflict if SECRET_KEY is not set.
     """
-    body, _ = await read_body(request, "signing_certificate_update")
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
     async with database.reading(company) as conn:
@@ -80,7 +79,8 @@ async def set_signing_certificate(request: web.Request) -> web.Response:
         return responses.json_text_response(await _read_record(conn, company) or "")
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     "/api/companies/signing-certificate",
     "Remove the certificate and its private key",

@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 from datetime import date
-from functools import partial
 
 from aiohttp import web
 
 from service import json_codec
 from service.api.filters import MAX_SEARCH_TEXT, read_words
-from service.api.operation import Operation, QueryParameter
+from service.api.operation import Group, Operation, QueryParameter
 from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
 from service.http.requests import not_found, read_path_part
 from service.json_types import JsonObject
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Code tables")
+GROUP = Group("Code tables")
 
 NOUN = "Code table"
 PATH = "/api/code-tables"
@@ -30,7 +28,8 @@ SEARCH = QueryParameter(
 BUILT_IN, IMPORTED = "built_in", "imported"
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     PATH,
     "List the code tables",
@@ -44,7 +43,8 @@ async def list_code_tables(request: web.Request) -> web.Response:
     return responses.record_response(request, json_codec.dumps({"data": tables}))
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     f"{PATH}/{{name}}",
     "Get a code table",

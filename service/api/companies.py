@@ -1,24 +1,21 @@
 """The company of the key: its record and its settings. Spec: Company"""
 
-from functools import partial
-
 from aiohttp import web
 
 from service import json_codec
-from service.api.operation import ErrorResponse, Operation
+from service.api.operation import ErrorResponse, Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes
 from service.documents.ubl import parties
-from service.errors import CONSTRAINTS, Conflict, ValidationError
+from service.errors import CONSTRAINTS, Conflict, reject
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.requests import check_if_match, or_not_found, read_body
+from service.http.requests import check_if_match, or_not_found
 from service.json_types import JsonObject
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Company")
+GROUP = Group("Company")
 
 NOUN = "Company"
 TAXES = "default_tax_types_and_rates"
@@ -28,7 +25,8 @@ TIN_IN_USE = (
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/companies",
     "Get the company of the key",
@@ -41,7 +39,8 @@ async def get_company(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_record, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/companies",
     "Update the company of the key",
@@ -57,14 +56,13 @@ async def get_company(request: web.Request) -> web.Response:
     "service verifies it, submissions, cancellations and TIN checks are a 400 with the code "
     "tin_not_verified. The first verification decides between companies with one unverified TIN.",
 )
-async def update_company(request: web.Request) -> web.Response:
+async def update_company(request: web.Request, body: JsonObject) -> web.Response:
     """Change the sent fields; the setting and the default taxes are replaced as a whole.
 
     A new TIN is unverified, unless TIN_VERIFICATION is automatic. Raises ValidationError for
     unknown codes, Conflict while documents are submitted or validated under the present TIN. A TIN
     that is verified for another company violates companies_tin_once.
     """
-    body, _ = await read_body(request, "company_update")
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))
@@ -96,8 +94,7 @@ def _reject_unknown_codes(row: JsonObject, changes: JsonObject) -> None:
     """
     stored = {name: row[name] for name in ("state", "country") if row[name]}
     sent = {**stored, **changes} if {"state", "country"} & changes.keys() else changes
-    if violations := codes.find_violations(sent, codes.COMPANY):
-        raise ValidationError(violations)
+    reject(codes.find_violations(sent, codes.COMPANY))
 
 
 async def _reject_used_tin(conn: Connection, company: int) -> None:

@@ -11,10 +11,10 @@ description says the same in a simpler form:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.json_types import JsonObject
+from service.json_types import Json, JsonObject
 
 PREFIX = "#/components/schemas/"
 #: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
@@ -104,7 +104,7 @@ class Components:
                     )
                     for member, each in part.items()
                 }
-            elif keyword in ("items", "additionalProperties") and isinstance(part, dict):
+            elif keyword in ("items", "additionalProperties") and not isinstance(part, bool):
                 part = self.describe(part, f"{name}Item")
             described[keyword] = part
         if "anyOf" in whole:
@@ -153,33 +153,32 @@ class Components:
         return {**whole, "conditions": [each for each in conditions if each]}
 
 
-def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dict[str, JsonObject]:
-    """Return {name: schema} of all files and their definitions, with references to components."""
-    sources: dict[str, JsonObject] = {"Description": ANY_OBJECT}
-    for name, schema, stem in _iterate_files(files):
-        if name in sources:
-            raise ValueError(f"Two schemas would be the component {name}.")
-        sources[name] = _rewrite(schema, stem)
-    return {**{component_name(stem): ANY_OBJECT for stem in bodies}, **sources}
-
-
 ANY_OBJECT = {"type": "object", "description": "Any JSON object."}
 
 
-def _iterate_files(files: Mapping[str, JsonObject]) -> Iterator[tuple[str, JsonObject, str]]:
+def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dict[str, JsonObject]:
+    """Return {name: schema} of all files and their definitions, with references to components."""
+    sources: dict[str, JsonObject] = {"Description": ANY_OBJECT}
     for stem, schema in files.items():
+        found = {
+            _definition_name(stem, name): definition
+            for name, definition in schema.get("$defs", {}).items()
+        }
         if stem not in SHARED:
-            public = {key: value for key, value in schema.items() if key not in FILE_ONLY}
-            yield component_name(stem), public, stem
-        for name, definition in schema.get("$defs", {}).items():
-            yield _definition_name(stem, name), definition, stem
+            found[component_name(stem)] = {
+                key: value for key, value in schema.items() if key not in FILE_ONLY
+            }
+        if taken := found.keys() & sources.keys():
+            raise ValueError(f"Two schemas would be the component {min(taken)}.")
+        sources |= {name: _rewrite(each, stem) for name, each in found.items()}
+    return {**{component_name(stem): ANY_OBJECT for stem in bodies}, **sources}
 
 
 def _definition_name(stem: str, name: str) -> str:
     return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
 
 
-def _rewrite(part: object, stem: str) -> Any:
+def _rewrite(part: Json, stem: str) -> Any:
     """Return a part of the schema file `stem` with references to components."""
     if isinstance(part, list):
         return [_rewrite(entry, stem) for entry in part]
@@ -188,7 +187,7 @@ def _rewrite(part: object, stem: str) -> Any:
     return {
         key: value
         if key in UNCHANGED
-        else _rewrite_reference(value, stem)
+        else _rewrite_reference(str(value), stem)
         if key == "$ref"
         else _rewrite(value, stem)
         for key, value in part.items()

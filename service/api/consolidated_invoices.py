@@ -2,44 +2,41 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
-from functools import partial
 
-import asyncpg
 from aiohttp import web
 
-from service import json_codec, schema
-from service.api import documents, links, printing, submissions
+from service import schema
+from service.api import documents, kinds
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
 from service.api.filters import document_filters
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation
-from service.documents.body_checks import check_draft
+from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED
-from service.errors import CONSTRAINTS, ValidationError, Violation, violation
+from service.documents.rows import Row
+from service.errors import CONSTRAINTS, ValidationError, Violation, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own_with
-from service.http.requests import parse_document_instant, read_body
 from service.json_types import JsonObject
 from service.offload import run_in_thread
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Consolidated invoices", noun=CONSOLIDATED.title)
+GROUP = Group("Consolidated invoices", CONSOLIDATED.title)
 
 BATCH = 500  # invoices whose lines are in memory at once
 DOCUMENTS = Documents(
+    GROUP,
     CONSOLIDATED,
     "/api/consolidated-invoices",
     "ConsolidatedInvoice",
     document_filters(tuple(consolidation.FAMILIES), "ConsolidatedInvoiceType"),
     get=sql.consolidated_invoice_whole,
 )
-CREATED = documents.describe_done(CONSOLIDATED, "created")
+CREATED = f"{CONSOLIDATED.title} created."
 NONE_LEFT = "No invoice of {month} is left to consolidate."
 
 
@@ -52,7 +49,7 @@ class ConsolidationRequest:
     were submitted individually are no candidates.
     """
 
-    candidates: list[asyncpg.Record]
+    candidates: list[Row]
     omitted_types: list[str]
     terms: consolidation.ConsolidationTerms | None
     now: datetime
@@ -77,7 +74,8 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     return violation("/issueDateTime" if code == "period" else place, code, message)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices",
     "Create a consolidated invoice",
@@ -91,32 +89,29 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     ),
     description="From all eligible invoices of a month, or from named ones.",
 )
-async def create_consolidated_invoice(request: web.Request) -> web.Response:
+async def create_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     """Store a draft, and assign its invoices to it.
 
     Raises ValidationError for a month that has not ended or ended too long ago, for named invoices
     that must not be consolidated, if no invoice is left, and for a code used in that year.
     """
-    body, _ = await read_body(request, "consolidated_invoice_create")
     issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         wanted = await _read_request(request, conn, body, omits_submitted=True)
-        if violations := wanted.violations(issue_date):
-            raise ValidationError(violations)
+        reject(wanted.violations(issue_date))
         plan = await _make_plan(conn, company, wanted, lock=True)
         _reject_incomplete(wanted, plan)
-        draft = check_draft(plan.body(), issue_date)
-        text = json_codec.dumps({**draft.body, "type": body["type"], "code": int(body["code"])})
-        columns = documents.make_columns(
-            request, CONSOLIDATED, draft, month=wanted.month, invoice_ids=plan.ids
-        )
-        row = await documents.insert_document(conn, company, text, columns)
+        whole = {**plan.body(), "type": body["type"], "code": int(body["code"])}
+        draft = check_draft(CONSOLIDATED, whole, issue_date)
+        values = documents.describe_insert(request, draft, month=wanted.month, invoice_ids=plan.ids)
+        row = await sql.document_insert(conn, **values)
         await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
-        return await store_created(request, conn, CREATED, row["id"])
+        return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices/plan",
     "Plan a consolidated invoice",
@@ -125,12 +120,11 @@ async def create_consolidated_invoice(request: web.Request) -> web.Response:
     description="Returns its contents, and the invoices left out with the reasons. "
     "Changes nothing.",
 )
-async def plan_consolidated_invoice(request: web.Request) -> web.Response:
+async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     """Return the contents of a new consolidated invoice, exclusions and violations.
 
     Changes nothing.
     """
-    body, _ = await read_body(request, "consolidated_invoice_plan")
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
 
@@ -139,18 +133,26 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     ) -> tuple[ConsolidationRequest, consolidation.ConsolidationPlan, int]:
         wanted = await _read_request(request, conn, body, body.get("omitSubmitted", False))
         plan = await _make_plan(conn, company, wanted)
-        return wanted, plan, await _count_omitted(conn, company, wanted)
+        omitted = 0
+        if wanted.omitted_types and wanted.terms:
+            period, types = wanted.terms.period, wanted.omitted_types
+            omitted = await _count_submitted(conn, company, period, types)
+        return wanted, plan, omitted
 
     wanted, plan, omitted = await read_own_with(request, read)
     at = issue_date or wanted.now
-    draft = check_draft(plan.body(), at)
+    contents = plan.body()
+    draft = check_draft(CONSOLIDATED, contents, at)
     data = {
         "month": wanted.month and f"{wanted.month:%Y-%m}",
-        "lines": draft.body["lineItems"],
-        "invoiceLevelAllowanceCharge": draft.body["invoiceLevelAllowanceCharge"],
-        "prepayment": draft.body["prepayment"],
-        "payableRoundingAmount": draft.body["payableRoundingAmount"],
-        "totals": _totals(draft.amounts),
+        "lines": contents.pop("lineItems"),
+        **contents,
+        "totals": {
+            "excludingTax": draft.amounts["excluding_tax"],
+            "includingTax": draft.amounts["including_tax"],
+            "payableAmount": draft.amounts["payable_amount"],
+            "netAmount": draft.amounts["net_amount"],
+        },
         "invoices": plan.ids,
         "left_out": plan.left_out,
         "submitted_count": omitted + plan.count_left_out(consolidation.SUBMITTED),
@@ -159,7 +161,8 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/consolidated-invoices/summary",
     "Summarize the sales of a month that can be consolidated",
@@ -170,16 +173,15 @@ async def plan_consolidated_invoice(request: web.Request) -> web.Response:
     "activity that must not be consolidated, or because one document has no room for all. Changes "
     "nothing.",
 )
-async def summarize_consolidation(request: web.Request) -> web.Response:
+async def summarize_consolidation(request: web.Request, body: JsonObject) -> web.Response:
     """Return the number and the amounts of the eligible invoices, and the reasons of the others.
 
     Changes nothing.
     """
-    body, _ = await read_body(request, "consolidated_invoice_summary")
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 
-    async def read(conn: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record], int]:
+    async def read(conn: Connection) -> tuple[Row, list[Row], int]:
         issuer = await sql.issuer_get(conn, company_id=company)
         classes = await sql.consolidation_classes(
             conn,
@@ -204,17 +206,8 @@ async def summarize_consolidation(request: web.Request) -> web.Response:
     return responses.json_response({"data": data})
 
 
-documents.declare_reading(operation, DOCUMENTS)
-documents.declare_deletion(operation, DOCUMENTS)
-submissions.declare(operation, DOCUMENTS)
-printing.declare(operation, DOCUMENTS)
-links.declare(operation, DOCUMENTS)
-declare_note_creation(
-    operation,
-    DOCUMENTS,
-    description="The latest submitted document of the consolidated invoice must be Valid.",
-)
-documents.declare_export(operation, DOCUMENTS)
+kinds.declare(DOCUMENTS)
+declare_note_creation(DOCUMENTS)
 
 
 async def _read_request(
@@ -240,13 +233,6 @@ async def _read_request(
     return ConsolidationRequest(rows, omitted, terms, issuer["now"], place, ids)
 
 
-async def _count_omitted(conn: Connection, company: int, wanted: ConsolidationRequest) -> int:
-    """Return how many invoices of the month were submitted individually and are no candidates."""
-    if not wanted.omitted_types or not wanted.terms:
-        return 0
-    return await _count_submitted(conn, company, wanted.terms.period, wanted.omitted_types)
-
-
 async def _count_submitted(
     conn: Connection, company: int, period: consolidation.Period, types: list[str]
 ) -> int:
@@ -256,7 +242,7 @@ async def _count_submitted(
 
 
 def _make_terms(
-    document_type: str, period: consolidation.Period, config: Config, issuer: asyncpg.Record
+    document_type: str, period: consolidation.Period, config: Config, issuer: Row
 ) -> consolidation.ConsolidationTerms:
     relaxed_until, msic = issuer["consolidation_relaxed_until"], issuer["msic_code"] or ""
     return consolidation.ConsolidationTerms(
@@ -268,9 +254,7 @@ def _read_month(body: JsonObject, config: Config) -> consolidation.Period:
     return _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
 
 
-def _common_period(
-    rows: list[asyncpg.Record], ids: list[int], config: Config
-) -> consolidation.Period | None:
+def _common_period(rows: list[Row], ids: list[int], config: Config) -> consolidation.Period | None:
     """Return the period of the first named invoice that exists, or None."""
     dates = {row["id"]: row["issue_date"] for row in rows}
     first = next((dates[invoice_id] for invoice_id in ids if invoice_id in dates), None)
@@ -289,14 +273,18 @@ async def _make_plan(
     if wanted.terms:
         taken, plan.left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
         if lock:
-            locked = await _lock(conn, company, taken)
+            ids = [invoice["id"] for invoice in taken]
+            await sql.consolidation_lock(conn, company_id=company, ids=ids)
+            # without those deleted meanwhile
+            locked = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
             taken, changed = consolidation.split_candidates(locked, wanted.terms)
             plan.left_out += changed
     for start in range(0, len(taken), BATCH):
         batch = taken[start : start + BATCH]
-        rows: list[asyncpg.Record] = []
+        rows: list[Row] = []
         if not plan.is_full:
-            rows = await sql.consolidation_lines(conn, company_id=company, ids=_ids(batch))
+            ids = [invoice["id"] for invoice in batch]
+            rows = await sql.consolidation_lines(conn, company_id=company, ids=ids)
         # All batches together take seconds, so they run in a thread.
         await run_in_thread(plan.take, batch, rows)
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}
@@ -306,18 +294,6 @@ async def _make_plan(
         for invoice_id in unknown
     )
     return plan
-
-
-async def _lock(
-    conn: Connection, company: int, candidates: list[asyncpg.Record]
-) -> list[asyncpg.Record]:
-    """Lock candidates, and return their current rows, without those deleted meanwhile."""
-    await sql.consolidation_lock(conn, company_id=company, ids=_ids(candidates))
-    return await sql.consolidation_of_ids(conn, company_id=company, ids=_ids(candidates))
-
-
-def _ids(invoices: list[asyncpg.Record]) -> list[int]:
-    return [invoice["id"] for invoice in invoices]
 
 
 def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.ConsolidationPlan) -> None:
@@ -337,12 +313,3 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
     if not plan.ids:
         message = NONE_LEFT.format(month=f"{wanted.month:%Y-%m}")
         raise ValidationError([violation(wanted.place, "empty", message)])
-
-
-def _totals(amounts: dict[str, Decimal]) -> dict[str, Decimal]:
-    return {
-        "excludingTax": amounts["excluding_tax"],
-        "includingTax": amounts["including_tax"],
-        "payableAmount": amounts["payable_amount"],
-        "netAmount": amounts["net_amount"],
-    }

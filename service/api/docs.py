@@ -6,11 +6,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.http import responses
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Service")
+GROUP = Group("Service")
 
 #: Returns the OpenAPI description as JSON text.
 DESCRIBE: web.AppKey[Callable[[], str]] = web.AppKey("describe")
@@ -26,7 +25,8 @@ PAGE_HEADERS = {
 }
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/openapi.json",
     "Get this description",
@@ -53,7 +53,8 @@ for place, file, content_type, noun in (
     ("/api/docs/docs.js", "docs.js", "text/javascript", "script"),
     ("/api/docs/docs.css", "docs.css", "text/css", "style_sheet"),
 ):
-    operation(
+    Operation(
+        GROUP,
         "GET",
         place,
         f"Get the {noun.replace('_', ' ')} that renders this description",

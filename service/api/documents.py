@@ -7,34 +7,32 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api.exports import export_batches, stream_array
+from service.api.exports import export_documents
 from service.api.filters import DOCUMENT_SORTS, sort_by
-from service.api.operation import REPLACES, Operation, QueryParameter
-from service.api.pagination import PAGE, read_page
-from service.api.records import Source, get_record, list_page
+from service.api.operation import REPLACES, Group, Operation, QueryParameter
+from service.api.pagination import PAGE
+from service.api.records import get_record, list_records
 from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.documents import states
-from service.documents.body_checks import Draft, check_draft, get_code_year
+from service.documents.body_checks import Draft, check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
     join_exports,
     read_stored_body,
-    write_members,
 )
-from service.errors import ApiError, Conflict, Forbidden, ValidationError, violation
+from service.documents.rows import Row
+from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.requests import (
     check_if_match,
+    get_text,
     or_not_found,
-    parse_document_instant,
-    read_body,
     read_path_id,
     warn_of_doubts,
     warn_of_removed,
@@ -68,6 +66,7 @@ class Documents:
     is the last segment of the path that cancels.
     """
 
+    group: Group
     kind: DocumentKind
     path: str
     schema: str
@@ -79,11 +78,6 @@ class Documents:
     def record_path(self) -> str:
         """The path of one document."""
         return f"{self.path}/{{id}}"
-
-    @property
-    def source(self) -> Source:
-        """The statements of its list."""
-        return Source(*map(self.statement, ("page", "search", "get")))
 
     def statement(self, verb: str) -> Statement:
         """Return the statement of the kind with a verb."""
@@ -98,10 +92,11 @@ def locked_error(kind: DocumentKind, action: str) -> Forbidden:
 # Reading
 
 
-def declare_reading(operation: partial[Operation], documents: Documents) -> None:
-    """Declare the operations that list and get documents."""
+def declare_reading(documents: Documents) -> None:
+    """Declare the operations that list, get and export documents."""
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
-    operation(
+    Operation(
+        documents.group,
         "GET",
         path,
         f"List {plural}",
@@ -109,8 +104,9 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
-    )(partial(_list_documents, documents, documents.source))
-    operation(
+    )(partial(list_records, name=kind.name, filters=documents.filters, sorts=DOCUMENT_SORTS))
+    Operation(
+        documents.group,
         "GET",
         f"{path}/export-all",
         f"Export all {plural}",
@@ -119,7 +115,8 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         is_file=True,
         name=f"export_all_{kind.name}s",
     )(partial(_export_documents, documents))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         documents.record_path,
         f"Get {kind.with_article}",
@@ -128,34 +125,22 @@ def declare_reading(operation: partial[Operation], documents: Documents) -> None
         is_record=True,
         name=f"get_{kind.name}",
     )(partial(get_record, statement=documents.get, noun=kind.title))
-
-
-def declare_export(operation: partial[Operation], documents: Documents) -> None:
-    """Declare the operation that exports a document."""
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{documents.record_path}/export",
-        f"Export {documents.kind.with_article}",
+        f"Export {kind.with_article}",
         f"{documents.schema}Export",
         description="A JSON file for other systems, named after the full code.",
         is_file=True,
-        name=f"export_{documents.kind.name}",
+        name=f"export_{kind.name}",
     )(partial(_export_document, documents))
-
-
-async def _list_documents(
-    documents: Documents, source: Source, request: web.Request
-) -> web.StreamResponse:
-    """Return a page of documents."""
-    page = read_page(request, documents.filters, DOCUMENT_SORTS)
-    return await list_page(request, page, source)
 
 
 async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
     """Return all documents as a file with an array."""
     name = documents.path.rpartition("/")[2]
-    pieces = export_batches(request, documents.statement("export_batch"))
-    return await stream_array(request, f"{name}.json", pieces)
+    return await export_documents(request, documents.statement("export_batch"), f"{name}.json")
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
@@ -171,7 +156,7 @@ async def _export_document(documents: Documents, request: web.Request) -> web.Re
 
 
 async def list_of_document(
-    kind: DocumentKind, request: web.Request, statement: Statement
+    kind: DocumentKind, statement: Statement, request: web.Request
 ) -> web.Response:
     """Return what a statement lists of one document. Raises NotFound without the document."""
     document_id = read_path_id(request, kind.title)
@@ -182,54 +167,54 @@ async def list_of_document(
 # Creation
 
 
-async def read_draft(request: web.Request, kind: DocumentKind) -> tuple[Draft, str]:
-    """Return the Draft of a creation request, and its JSON text. Raises ValidationError."""
-    body, text = await read_body(request, f"{kind.name}_create")
-    issued = parse_document_instant(body, ISSUED[kind])
-    draft = await offload(len(text), check_draft, body, issued, len(text))
-    return draft, json_codec.compact(text, body)
+async def read_draft(request: web.Request, kind: DocumentKind, body: JsonObject) -> Draft:
+    """Return the Draft of a creation request. Raises ValidationError."""
+    text, issued = get_text(request), parse_document_instant(body, ISSUED[kind])
+    return await offload(len(text), check_draft, kind, body, issued, text)
 
 
-def make_columns(request: web.Request, kind: DocumentKind, draft: Draft, **more: object) -> str:
-    """Return the computed columns of a document as JSON text. `more` are those of a new one."""
-    zone = request.app[app_keys.CONFIG].time_zone
-    # The code of a note is unique in all years.
-    year = None if kind is NOTE else get_code_year(draft.issue_date, zone)
-    computed = {
-        "code_year": year,
-        "issue_date": draft.issue_date,
-        "taxes": draft.taxes,
-        "optional_members": write_members(kind, draft.body),
+def describe_insert(request: web.Request, draft: Draft, **more: object) -> JsonObject:
+    """Return the variables of the statement document_insert. `more` are further columns."""
+    return {
+        "company_id": request[app_keys.COMPANY],
+        "body": draft.text,
+        "columns": draft.columns(request.app[app_keys.CONFIG].time_zone, **more),
+        **get_actor(),
     }
-    return json_codec.dumps({**computed, **draft.amounts, **more})
 
 
-async def insert_document(
-    conn: Connection, company_id: int, body: str, columns: str
-) -> asyncpg.Record:
-    """Store a draft, and return its id and its company's registrations.
-
-    `body` and `columns` are JSON texts. Raises ValidationError for a code or a reference in use.
-    """
-    return await sql.document_insert(
-        conn, company_id=company_id, body=body, columns=columns, **get_actor()
+async def respond_with_outcome(
+    request: web.Request,
+    message: str,
+    invoice_id: int,
+    started: submit.Started | None,
+    status: int = 200,
+) -> web.Response:
+    """Send the submission of a stored invoice, if it has one, and describe its outcome."""
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], invoice_id, started
+    )
+    return responses.success_response(
+        f"{message}{sentence}",
+        status,
+        request.get(app_keys.WARNINGS),
+        data={"id": invoice_id, **outcome},
     )
 
 
 # Changes
 
 
-def declare_update(
-    operation: partial[Operation], documents: Documents, errors: tuple[ApiError, ...]
-) -> None:
+def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
     """Declare the operation that updates a document. `errors` are those of the kind."""
     kind = documents.kind
-    operation(
+    Operation(
+        documents.group,
         "PUT",
         documents.record_path,
         f"Update {kind.with_article}",
         "Stored" if kind is INVOICE else "Updated",
-        message=describe_done(kind, "updated"),
+        message=f"{kind.title} updated.",
         body=f"{kind.name}_update",
         errors=(locked_error(kind, "updated"), *errors),
         description=f"{REPLACES} {SUBMITS}" if kind is INVOICE else REPLACES,
@@ -237,16 +222,17 @@ def declare_update(
     )(partial(update_document, documents))
 
 
-def declare_deletion(operation: partial[Operation], documents: Documents) -> None:
+def declare_deletion(documents: Documents) -> None:
     """Declare the operation that deletes a document."""
     kind = documents.kind
     further = (in_consolidated_error(),) if kind is INVOICE else ()
-    operation(
+    Operation(
+        documents.group,
         "DELETE",
         documents.record_path,
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",
-        message=describe_done(kind, "deleted"),
+        message=f"{kind.title} deleted.",
         errors=(locked_error(kind, "deleted"), *further),
         description="Frees its code and its invoices."
         if kind is CONSOLIDATED
@@ -255,38 +241,30 @@ def declare_deletion(operation: partial[Operation], documents: Documents) -> Non
     )(partial(delete_document, documents))
 
 
-def describe_done(kind: DocumentKind, action: str) -> str:
-    """Return the message of a success: Invoice created."""
-    return f"{kind.title} {action}."
-
-
-async def update_document(documents: Documents, request: web.Request) -> web.Response:
+async def update_document(
+    documents: Documents, request: web.Request, body: JsonObject
+) -> web.Response:
     """Merge the sent members into a draft. An invoice is submitted if the body or the company asks.
 
     Raises Forbidden for a submitted document. Spec: Invoices
     """
-    kind, company = documents.kind, request[app_keys.COMPANY]
-    body, _ = await read_body(request, f"{kind.name}_update")
+    kind = documents.kind
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
         warn_of_doubts(request, draft.doubts, row)
-    warnings, updated = request.get(app_keys.WARNINGS), describe_done(kind, "updated")
+    updated = f"{kind.title} updated."
     if kind is NOTE:
-        return responses.success_response(updated, warnings=warnings)
-    sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], company, row["id"], started
-    )
-    data = {"id": row["id"], **outcome}
-    return responses.success_response(f"{updated}{sentence}", data=data, warnings=warnings)
+        return responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
+    return await respond_with_outcome(request, updated, row["id"], started)
 
 
 async def update_draft(
     request: web.Request,
     conn: Connection,
     kind: DocumentKind,
-    row: asyncpg.Record,
+    row: Row,
     changes: JsonObject,
 ) -> tuple[submit.Started | None, Draft]:
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
@@ -297,40 +275,40 @@ async def update_draft(
     """
     _reject_consolidated(kind, row)
     company = request[app_keys.COMPANY]
-    draft, text = await offload(len(row["body"]), _merge, kind, row, changes)
+    draft = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
-    columns = make_columns(request, kind, draft)
-    await sql.document_update(conn, company_id=company, id=row["id"], body=text, columns=columns)
+    columns = draft.columns(request.app[app_keys.CONFIG].time_zone)
+    await sql.document_update(
+        conn, company_id=company, id=row["id"], body=draft.text, columns=columns
+    )
     if kind is NOTE:
         return None, draft
-    requested = submit.read_submission_request(draft.body)
     started = await submit.start_if_requested(
-        request.app[SUBMISSION_CONTEXT], conn, company, row["id"], requested
+        request.app[SUBMISSION_CONTEXT], conn, company, row["id"], draft.submission
     )
     return started, draft
 
 
-def _merge(kind: DocumentKind, row: asyncpg.Record, changes: JsonObject) -> tuple[Draft, str]:
-    """Return the Draft of a stored document with changes, and its JSON text.
+def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
+    """Return the Draft of a stored document with changes.
 
     Raises ValidationError if the merged document breaks a rule of creation.
     """
     members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
     stored = read_stored_body(row["body"])
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
-    if kind is INVOICE and (violations := schema.find_violations("invoice_create", body)):
-        raise ValidationError(violations)
+    if kind is INVOICE:
+        reject(schema.find_violations("invoice_create", body))
     issued = row["issue_date"]
     if ISSUED[kind] in changes:
         issued = parse_document_instant(body, ISSUED[kind])
-    text = json_codec.dumps(body)
-    return check_draft(body, issued, len(text)), text
+    return check_draft(kind, body, issued, json_codec.dumps(body))
 
 
 def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
-    if draft.body["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
+    if draft.type != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])
 
@@ -345,7 +323,7 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
         if kind is CONSOLIDATED:
             await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.document_delete(conn, **key)
-    deleted = describe_done(kind, "deleted")
+    deleted = f"{kind.title} deleted."
     if kind is NOTE:
         return responses.json_response({"message": deleted})
     return responses.success_response(deleted)
@@ -353,7 +331,7 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
 
 async def _lock_draft(
     documents: Documents, request: web.Request, conn: Connection, action: str
-) -> asyncpg.Record:
+) -> Row:
     """Lock the document of the path for a change.
 
     Raises NotFound, PreconditionFailed if If-Match does not match, and Forbidden if it is
@@ -368,7 +346,7 @@ async def _lock_draft(
     return row
 
 
-def _reject_consolidated(kind: DocumentKind, row: asyncpg.Record) -> None:
+def _reject_consolidated(kind: DocumentKind, row: Row) -> None:
     """Raise Conflict for an invoice in a consolidated invoice."""
     if kind is INVOICE and row["consolidated_invoice_id"]:
         raise in_consolidated_error()

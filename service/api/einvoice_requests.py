@@ -6,13 +6,12 @@ Spec: E-invoice requests
 from datetime import UTC, datetime
 from functools import partial
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api import documents, filters, links, pagination
-from service.api.operation import REPLACES, Operation
-from service.api.records import Source, get_record, list_page, store_created
+from service.api.operation import REPLACES, Group, Operation
+from service.api.records import get_record, list_records, lock_record, read_key, store_created
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
@@ -21,14 +20,13 @@ from service.documents.checks.address import SHORT_POSTCODE
 from service.documents.checks.preflight import check_buyer
 from service.documents.checks.rule import ERROR
 from service.documents.kind import INVOICE
-from service.errors import Conflict, ValidationError, violation
+from service.documents.rows import Row
+from service.errors import Conflict, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import (
-    check_if_match,
+    get_text,
     or_not_found,
-    read_body,
-    read_path_id,
     warn_of_removed,
 )
 from service.json_types import JsonObject
@@ -38,10 +36,8 @@ from service.submission.locked_documents import lock_document
 from service.submission.sending import submit
 
 NOUN = "E-invoice request"
-operations: list[Operation] = []
-operation = partial(Operation, operations, "E-invoice requests", noun=NOUN)
+GROUP = Group("E-invoice requests", NOUN)
 
-LIST = Source(sql.einvoice_request_page, sql.einvoice_request_search, sql.einvoice_request_get)
 SORTS = ("id", "-id")
 FILTERS = (
     filters.some_of(
@@ -81,7 +77,8 @@ has_buyer = partial(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/einvoice-requests",
     "List e-invoice requests",
@@ -91,11 +88,11 @@ has_buyer = partial(
 )
 async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     """Return a page of requests."""
-    page = pagination.read_page(request, FILTERS, SORTS)
-    return await list_page(request, page, LIST)
+    return await list_records(request, "einvoice_request", FILTERS, SORTS)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/einvoice-requests",
     "Create an e-invoice request",
@@ -106,15 +103,15 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     description="Stores the buyer's request as Pending. All members but `invoiceCode` describe the "
     "buyer.",
 )
-async def create_einvoice_request(request: web.Request) -> web.Response:
+async def create_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
     """Store a pending request.
 
     Raises ValidationError, also for an unknown code of its buyer. By a link, raises ValidationError
     for a buyer whom the portal would not accept, Conflict if a request of the buyer or MOST_PENDING
     requests are pending, and NotFound if it was revoked.
     """
-    body, text = await read_body(request, "einvoice_request_create")
-    _reject_unknown_codes(body)
+    text = get_text(request)
+    reject(codes.find_violations(body, codes.PARTY))
     await offload(len(text), _reject_too_large, body, len(text))
     company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
     if link is not None:
@@ -129,10 +126,11 @@ async def create_einvoice_request(request: web.Request) -> web.Response:
             secret_sha256=request.get(app_keys.VISITOR_SHA256),
             body=text,
         )
-        return await store_created(request, conn, CREATED, request_id)
+        return await store_created(request, conn, CREATED, {"id": request_id})
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/einvoice-requests/{id}",
     "Get an e-invoice request",
@@ -145,7 +143,8 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/einvoice-requests/{id}",
     "Update, approve or reject an e-invoice request",
@@ -157,25 +156,23 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "buyer the buyer of that invoice, finalizes the invoice, and rejects the other pending "
     "requests that name it.",
 )
-async def update_einvoice_request(request: web.Request) -> web.Response:
+async def update_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
     """Change the sent fields. Each status may follow each other.
 
     An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
     consolidated invoice or has the buyer of another request, or if the code matches several.
     """
-    body, text = await read_body(request, "einvoice_request_update")
-    _reject_unknown_codes(body)
+    text = get_text(request)
+    reject(codes.find_violations(body, codes.PARTY))
     if "reason" in body and body.get("status") != "Reject":
         raise ValidationError([violation("/reason", "status", LONE_REASON)])
-    company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
-    key = {"company_id": company, "id": request_id}
+    company, key = request[app_keys.COMPANY], read_key(request, NOUN)
     is_approval, finalized = body.get("status") == "Approve", None
     async with company_transaction(request) as conn:
         if is_approval:
             # An approval locks the request, then the invoice, then other requests for that invoice.
             await sql.transaction_lock(conn, name=f"approvals {company}")
-        stored = or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.einvoice_request_get, **key)
+        stored = await lock_record(request, conn, "einvoice_request", NOUN, key)
         if not _repeats_approval(stored, body):
             await warn_of_removed(request, stored["body"], body)
             row = await sql.einvoice_request_update(conn, **key, body=text)
@@ -184,13 +181,13 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
                 finalized = await _finalize(request, conn, row)
     if finalized is None:
         return responses.success_response(
-            UPDATED, data={"id": request_id}, warnings=request.get(app_keys.WARNINGS)
+            UPDATED, data={"id": key["id"]}, warnings=request.get(app_keys.WARNINGS)
         )
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
-    data = {"id": request_id, "invoice": {"id": invoice_id, **outcome}}
+    data = {"id": key["id"], "invoice": {"id": invoice_id, **outcome}}
     return responses.success_response(
         f"{UPDATED} The invoice has been finalized.{sentence}",
         data=data,
@@ -198,7 +195,8 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
     )
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     "/api/einvoice-requests/{id}",
     "Delete an e-invoice request",
@@ -208,10 +206,9 @@ async def update_einvoice_request(request: web.Request) -> web.Response:
 )
 async def delete_einvoice_request(request: web.Request) -> web.Response:
     """Delete a request."""
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
-        or_not_found(await sql.einvoice_request_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.einvoice_request_get, **key)
+        await lock_record(request, conn, "einvoice_request", NOUN, key)
         await sql.einvoice_request_delete(conn, **key)
     return responses.success_response(DELETED)
 
@@ -228,14 +225,14 @@ async def _check_link(conn: Connection, company: int, link: int, body: str) -> N
         raise link_full()
 
 
-def _repeats_approval(stored: asyncpg.Record, body: JsonObject) -> bool:
+def _repeats_approval(stored: Row, body: JsonObject) -> bool:
     """Return whether a body only approves a request whose approval has finalized an invoice."""
     was_approved = stored["status"] == "Approve" and stored["invoice_id"] is not None
     return was_approved and body == {"status": "Approve"}
 
 
 async def _finalize(
-    request: web.Request, conn: Connection, row: asyncpg.Record
+    request: web.Request, conn: Connection, row: Row
 ) -> tuple[int, submit.Started | None] | None:
     """Finalize the invoice that a locked, approved request names.
 
@@ -271,18 +268,13 @@ def _reject_wrong_buyer(body: JsonObject, at: datetime) -> None:
     if body["type"] == "GENERAL_PUBLIC":
         raise ValidationError([violation("/type", "named", UNNAMED)])
     buyer = {name: member for name, member in body.items() if name not in NOT_OF_BUYER}
-    violations = [
-        violation(finding.path, finding.code, finding.message)
-        for finding in check_buyer(buyer, at)
-        if finding.severity == ERROR or finding.code == SHORT_POSTCODE
-    ]
-    if violations:
-        raise ValidationError(violations)
-
-
-def _reject_unknown_codes(body: JsonObject) -> None:
-    if violations := codes.find_violations(body, codes.PARTY):
-        raise ValidationError(violations)
+    reject(
+        [
+            violation(finding.path, finding.code, finding.message)
+            for finding in check_buyer(buyer, at)
+            if finding.severity == ERROR or finding.code == SHORT_POSTCODE
+        ]
+    )
 
 
 def _reject_too_large(record: JsonObject, length: int | None = None) -> None:
@@ -290,11 +282,10 @@ def _reject_too_large(record: JsonObject, length: int | None = None) -> None:
 
     `length` is that of its JSON text, see size_violations.
     """
-    if violations := list(find_size_violations(record, length)):
-        raise ValidationError(violations)
+    reject(list(find_size_violations(record, length)))
 
 
-def _reject_too_large_merged(row: asyncpg.Record) -> None:
+def _reject_too_large_merged(row: Row) -> None:
     """Raise ValidationError for an updated request that is too large. Rolls the update back."""
     if len(row["buyer"]) * MAX_CHARACTER_BYTES > json_codec.MOST_STORED_BYTES:
         buyer = json_codec.loads(row["buyer"].encode())

@@ -1,21 +1,17 @@
 """The events of a company in order. Each page has the position where the next one starts."""
 
-from collections.abc import Mapping
-from functools import partial
-
 from aiohttp import web
 
 from service import json_codec, schema
 from service.api.filters import read_filter
-from service.api.operation import Operation, QueryParameter
+from service.api.operation import Group, Operation, QueryParameter
 from service.api.pagination import read_number
 from service.db.statements import sql
-from service.errors import ValidationError, Violation, violation
+from service.errors import ValidationError, Violation, reject, violation
 from service.http import requests, responses
 from service.http.access import read_own
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Events")
+GROUP = Group("Events")
 
 TYPES = schema.get_values("event_type")
 
@@ -42,7 +38,8 @@ ONLY_TYPES = QueryParameter(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/events",
     "List events",
@@ -53,10 +50,14 @@ ONLY_TYPES = QueryParameter(
 async def list_events(request: web.Request) -> web.Response:
     """Return the events after a position, in an order in which a reader misses none.
 
-    Raises ValidationError for an unknown position.
+    Raises ValidationError with all violations, also for an unknown position.
     """
     query = requests.read_query(request, ("after", "limit", "types"))
-    after, most, types = _parse_query(query)
+    violations: list[Violation] = []
+    after = read_number(query, AFTER, violations)
+    most = read_number(query, LIMIT, violations)
+    types = read_filter(query, ONLY_TYPES, violations)
+    reject(violations)
     row = await read_own(request, sql.event_page, after=after, most=most, types=types)
     if not row["known"]:
         raise ValidationError(
@@ -64,14 +65,3 @@ async def list_events(request: web.Request) -> web.Response:
         )
     meta = json_codec.dumps({"has_more": row["has_more"], "next_after": row["next_after"]})
     return responses.json_text_response(f'{{"data":{row["data"]},"meta":{meta}}}')
-
-
-def _parse_query(query: Mapping[str, str]) -> tuple[int, int, list[str] | None]:
-    """Return (after, limit, types or None). Raises ValidationError with all violations."""
-    violations: list[Violation] = []
-    after = read_number(query, AFTER, violations)
-    most = read_number(query, LIMIT, violations)
-    types = read_filter(query, ONLY_TYPES, violations)
-    if violations:
-        raise ValidationError(violations)
-    return after, most, types

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
@@ -24,33 +24,38 @@ PIECE_BYTES = 64 * 1024
 PIECE_SECONDS = 10  # for a client to read a piece
 
 
-async def export_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
-    """Yield the entries of an export, each after a comma, in batches, newest first.
+async def export_documents(
+    request: web.Request, statement: Statement, filename: str
+) -> web.StreamResponse:
+    """Stream a file with a JSON array of documents, newest first, and the errors of stream_export.
+
+    `statement` returns a batch of them.
+    """
+    response = web.StreamResponse(headers=responses.attachment_headers(filename))
+    response.content_type = "application/json"
+    return await stream_export(request, response, _read_batches(request, statement))
+
+
+async def _read_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
+    """Yield the text of the array in batches.
 
     Each batch is one transaction: a slow client holds neither a connection nor a snapshot. The next
     batch is read while the client reads the previous one.
     """
-    most = FIRST_BATCH
+    most, start = FIRST_BATCH, 1  # The first batch begins without a comma.
     read = partial(read_own, request, statement, budget=BATCH_CHARACTERS)
     rows = await read(before=LAST_ID, most=most)
+    yield "["
     while rows:
         text = join_exports(rows)
         most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(text)))
         next_rows = asyncio.create_task(read(before=rows[-1]["id"], most=most))
         try:
-            yield text
-            rows = await next_rows
+            yield text[start:]
+            start, rows = 0, await next_rows
         finally:
             next_rows.cancel()
-
-
-async def stream_array(
-    request: web.Request, filename: str, pieces: AsyncGenerator[str, None]
-) -> web.StreamResponse:
-    """Stream a JSON array as a file, from pieces of its entries, each after a comma."""
-    response = web.StreamResponse(headers=responses.attachment_headers(filename))
-    response.content_type = "application/json"
-    return await stream_export(request, response, _array(pieces))
+    yield "]"
 
 
 async def stream_export(
@@ -96,15 +101,6 @@ async def stream_text(
         if request.transport is not None:
             request.transport.abort()
     return response
-
-
-async def _array(pieces: AsyncIterator[str]) -> AsyncGenerator[str, None]:
-    """Yield the text of a JSON array from pieces of its entries, each after a comma."""
-    is_first = True
-    async for piece in pieces:
-        yield f"[{piece[1:]}" if is_first else piece
-        is_first = False
-    yield "[]" if is_first else "]"
 
 
 async def _write(response: web.StreamResponse, piece: str) -> None:

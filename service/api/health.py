@@ -1,26 +1,26 @@
 """Liveness, readiness and metrics of the process."""
 
 import asyncio
-from functools import partial
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.api.operation import ErrorResponse, Operation
+from service.api.operation import ErrorResponse, Group, Operation
 from service.db.transient_errors import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
+from service.json_types import JsonObject
 from service.monitoring import metrics
 from service.version import VERSION
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Service")
+GROUP = Group("Service")
 
 _UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
-_STARTING = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
+_STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/healthz",
     "Get the liveness of the process",
@@ -32,7 +32,8 @@ async def get_liveness(request: web.Request) -> web.Response:
     return responses.json_response({"status": "ok", "version": VERSION})
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/readyz",
     "Get the readiness of the service",
@@ -59,7 +60,8 @@ async def get_readiness(request: web.Request) -> web.Response:
     )
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/metrics",
     "Get the metrics for Prometheus",

@@ -8,18 +8,18 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import filters, pagination
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
+from service.api.records import lock_record
 from service.db.connections import Connection
 from service.db.statements import Result, Statement, sql
 from service.errors import CONSTRAINTS, ValidationError, Violation, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, or_not_found, read_body, read_text_id
+from service.http.requests import get_text, or_not_found, read_text_id
 from service.json_types import JsonObject
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Integrations")
+GROUP = Group("Integrations")
 
 USER, ORGANIZATION = "User", "Organization"
 #: Noun -> the start of an id.
@@ -45,7 +45,8 @@ def _declare_reading(
     """Declare the operations that list and get records. The texts are those of the second one."""
     name, schema_name = noun.lower(), f"Integration{noun}"
     path = f"/api/integrations/{name}s"
-    operation(
+    Operation(
+        GROUP,
         "GET",
         path,
         f"List {name}s",
@@ -54,7 +55,8 @@ def _declare_reading(
         description=f"The {name}s of the account, newest first.",
         name=f"list_{name}s",
     )(partial(_list, page))
-    operation(
+    Operation(
+        GROUP,
         "GET",
         f"{path}/{{id}}",
         summary,
@@ -108,7 +110,8 @@ _declare_reading(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/integrations/users",
     "Create a user",
@@ -118,12 +121,11 @@ _declare_reading(
     errors=(EMAIL_USED,),
     description="The e-mail address must be new in the account. The response is the record.",
 )
-async def create_user(request: web.Request) -> web.Response:
+async def create_user(request: web.Request, body: JsonObject) -> web.Response:
     """Create a user, and return the record.
 
     An e-mail address of another user of the account violates integration_users_email_once.
     """
-    body, _ = await read_body(request, "integration_user_create")
     key = {"account_id": request[app_keys.ACCOUNT], "id": new_id(USER)}
     async with _transaction(request) as conn:
         await sql.integration_user_insert(conn, **key, **body)
@@ -133,7 +135,8 @@ async def create_user(request: web.Request) -> web.Response:
     return response
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/integrations/users/{id}",
     "Update a user",
@@ -143,19 +146,18 @@ async def create_user(request: web.Request) -> web.Response:
     description="Only sent members change. The response is the record.",
     noun=USER,
 )
-async def update_user(request: web.Request) -> web.Response:
+async def update_user(request: web.Request, body: JsonObject) -> web.Response:
     """Change the sent fields, and return the record. See create_user for the e-mail address."""
-    body, _ = await read_body(request, "integration_user_update")
     key = _read_key(request, USER)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with _transaction(request) as conn:
-        or_not_found(await sql.integration_user_lock(conn, **key), USER)
-        await check_if_match(request, conn, sql.integration_user_get, **key)
+        await lock_record(request, conn, "integration_user", USER, key)
         await sql.integration_user_update(conn, **key, **changes)
         return responses.json_text_response(await sql.integration_user_get(conn, **key))
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/integrations/users/{id}/organizations",
     "List the organizations of a user",
@@ -178,7 +180,8 @@ _declare_reading(
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/integrations/organizations/{id}",
     "Update an organization",
@@ -189,16 +192,15 @@ _declare_reading(
     "record.",
     noun=ORGANIZATION,
 )
-async def update_organization(request: web.Request) -> web.Response:
+async def update_organization(request: web.Request, body: JsonObject) -> web.Response:
     """Change the sent fields, and return the record. `members` replaces all members.
 
     Raises ValidationError for a member who is not a user of the account, or is listed twice.
     """
-    body, text = await read_body(request, "integration_organization_update")
+    text = get_text(request)
     key = _read_key(request, ORGANIZATION)
     async with _transaction(request) as conn:
-        or_not_found(await sql.organization_lock(conn, **key), ORGANIZATION)
-        await check_if_match(request, conn, sql.organization_get, **key)
+        await lock_record(request, conn, "organization", ORGANIZATION, key)
         await sql.organization_update(conn, **key, body=text)
         if "members" in body:
             await _replace_members(conn, key, body["members"])

@@ -10,15 +10,16 @@ from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
 from service.api.operation import Operation
+from service.api.records import store_created
 from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import INVOICE, DocumentKind
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.idempotency import store_response_without
-from service.http.requests import not_found, or_not_found, read_body, read_path_id
+from service.http.requests import not_found, or_not_found, read_path_id
 from service.http.tokens import digest_of, make_token
+from service.json_types import JsonObject
 from service.submission.locked_documents import lock_document
 
 NOUN = "Link"
@@ -33,11 +34,12 @@ NOT_INVOICE = "purpose must be view: only an invoice can have a link for a buyer
 NOT_PENDING = "Only an invoice with a pending-finalize type can have a link for a buyer's request."
 
 
-def declare(operation: partial[Operation], documents: Documents) -> None:
+def declare(documents: Documents) -> None:
     """Declare the operations on the links of a kind of document."""
     kind, path = documents.kind, f"{documents.record_path}/links"
     pending = (Conflict(NOT_PENDING, code="not_pending"),) if kind is INVOICE else ()
-    operation(
+    Operation(
+        documents.group,
         "POST",
         path,
         f"Create a link to {kind.with_article}",
@@ -51,15 +53,17 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         "page for 365 days. The purpose `request`, of an invoice that is not final, opens a form "
         "for the buyer for 90 days. The URL is returned only here.",
     )(partial(create_link, kind))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         path,
         f"List the links to {kind.with_article}",
         "DocumentLinks",
         name=f"list_{kind.name}_links",
         description="Those that can be used, newest first, without their URLs.",
-    )(partial(list_links, kind))
-    operation(
+    )(partial(list_of_document, kind, sql.document_link_list))
+    Operation(
+        documents.group,
         "DELETE",
         f"{path}/{{link_id}}",
         "Revoke a link",
@@ -71,13 +75,12 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
     )(partial(revoke_link, kind))
 
 
-async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
+async def create_link(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Create a link, whose URL only this response contains.
 
     Raises ValidationError and Conflict for a purpose that the document cannot have, and Conflict
     above MOST links.
     """
-    body, _ = await read_body(request, "document_link_create")
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     purpose, token = body.get("purpose", VIEW), make_token()
     async with company_transaction(request) as conn:
@@ -96,9 +99,7 @@ async def create_link(kind: DocumentKind, request: web.Request) -> web.Response:
         if link is None:
             raise Conflict(TOO_MANY, code="too_many_links")
         url = f"{request.app[app_keys.CONFIG].public_url}{PLACES[purpose]}/{token}"
-        response = responses.success_response(CREATED, 201, data={**link, "url": url})
-        await store_response_without(request, conn, response, "url")
-    return response
+        return await store_created(request, conn, CREATED, {**link, "url": url}, "url")
 
 
 def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None:
@@ -108,11 +109,6 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
         raise ValidationError([violation("/purpose", "enum", NOT_INVOICE)])
     if document_type not in states.PENDING_FINALIZE:
         raise Conflict(NOT_PENDING, code="not_pending")
-
-
-async def list_links(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Return the links of a document that can be used."""
-    return await list_of_document(kind, request, sql.document_link_list)
 
 
 async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -13,16 +13,14 @@ from service import json_codec
 from service.api import openapi_webhooks
 from service.api.components import Components, component_name, refer_to
 from service.api.operation import (
-    COMPANY,
     INTEGRATION,
     PUBLIC,
     VALIDATION,
     ErrorResponse,
     Operation,
     QueryParameter,
-    Surface,
 )
-from service.api.pagination import PER_PAGE, read_number
+from service.api.pagination import PER_PAGE
 from service.db.transient_errors import UNAVAILABLE
 from service.error_codes import CODES
 from service.errors import (
@@ -38,7 +36,6 @@ from service.errors import (
     Unavailable,
     UnsupportedMediaType,
     ValidationError,
-    Violation,
     violation,
 )
 from service.http import api_keys, requests
@@ -91,6 +88,9 @@ UNREADABLE = (
 INVALID_BODY = ValidationError(
     [violation("/lineItems/0/unit/price", "minimum", "price must be at least 0.")]
 )
+INVALID_QUERY = ValidationError(
+    [violation(PER_PAGE.name, "range", f"{PER_PAGE.name} must be an integer from 1 to 100.")]
+)
 UNKNOWN_PARAMETER = ValidationError(
     [violation("page", "unknown", describe_unknown("query parameter", "page", ()))]
 )
@@ -101,18 +101,14 @@ KEYLESS = tuple(
     ErrorResponse(401, "Unauthorized", Unauthorized(message).body)
     for message in (api_keys.REQUIRED, api_keys.WRONG)
 )
+#: Errors of every operation of a company.
 LIMITED = (*KEYLESS, TooManyRequests(SLOW_DOWN), *BROKEN)
-#: Errors of every operation of a surface.
-ALWAYS: dict[Surface, tuple[ApiError | ErrorResponse, ...]] = {
-    COMPANY: LIMITED,
-    VALIDATION: LIMITED,
-    INTEGRATION: (
-        ErrorResponse(401, "IntegrationUnauthorized", {"error": api_keys.INTEGRATION_WRONG}),
-        TooManyRequests(SLOW_DOWN, retry_after=12),
-        *BROKEN,
-    ),
-    PUBLIC: (),
-}
+#: Errors of every operation of an integration.
+INTEGRATION_LIMITED = (
+    ErrorResponse(401, "IntegrationUnauthorized", {"error": api_keys.INTEGRATION_WRONG}),
+    TooManyRequests(SLOW_DOWN, retry_after=12),
+    *BROKEN,
+)
 
 #: Headers of the errors with a status.
 STATUS_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
@@ -165,14 +161,18 @@ def _describe_operation(
 ) -> JsonObject:
     surface = operation.surface
     described: JsonObject = {
-        "tags": [operation.tag],
+        "tags": [operation.group.tag],
         "operationId": operation.operation_id,
         "summary": operation.summary,
         "description": operation.description,
         "parameters": [
             *_path_parameters(operation, components),
             *(_query_parameter(each, components) for each in operation.query),
-            *_header_references(operation),
+            *(
+                {"$ref": f"#/components/parameters/{name}"}
+                for name, takes in TAKES_HEADER.items()
+                if takes(operation)
+            ),
         ],
         "security": [{name: []} for name in surface.security],
     }
@@ -182,34 +182,21 @@ def _describe_operation(
     return {key: value for key, value in described.items() if value or key == "security"}
 
 
-def _path_parameters(operation: Operation, components: Components) -> list[JsonObject]:
-    return [
-        {
+def _path_parameters(operation: Operation, components: Components) -> Iterator[JsonObject]:
+    """Yield the path parameters: the id of a record, or the name of a code table."""
+    noun = operation.noun[:1].lower() + operation.noun[1:]
+    for name in re.findall(r"{(\w+)}", operation.path):
+        own = name.removesuffix("id").replace("_", " ").strip()
+        what = f"name of the {noun}" if name == "name" else f"id of the {own or noun}"
+        schema = refer_to("CodeTableName" if name == "name" else "RecordId")
+        is_text = operation.surface == INTEGRATION
+        yield {
             "name": name,
             "in": "path",
-            "description": _describe_path_parameter(name, operation),
+            "description": f"The {what}.",
             "required": True,
-            "schema": components.describe(_path_schema(operation, name)),
+            "schema": components.describe({"type": "string"} if is_text else schema),
         }
-        for name in re.findall(r"{(\w+)}", operation.path)
-    ]
-
-
-#: Name of a path parameter that is not an id -> its schema.
-NAMED = {"name": "CodeTableName"}
-
-
-def _path_schema(operation: Operation, name: str) -> JsonObject:
-    if operation.surface == INTEGRATION:
-        return {"type": "string"}
-    return refer_to(NAMED.get(name, "RecordId"))
-
-
-def _describe_path_parameter(name: str, operation: Operation) -> str:
-    """Return the text of a path parameter: the id of a record, or the name of a code table."""
-    own = name.removesuffix("id").replace("_", " ").strip()
-    noun = operation.noun[:1].lower() + operation.noun[1:]
-    return f"The name of the {noun}." if name in NAMED else f"The id of the {own or noun}."
 
 
 def _query_parameter(parameter: QueryParameter, components: Components) -> JsonObject:
@@ -224,14 +211,6 @@ def _query_parameter(parameter: QueryParameter, components: Components) -> JsonO
         "schema": components.describe(parameter.schema),
     }
     return {key: value for key, value in described.items() if value or key == "explode"}
-
-
-def _header_references(operation: Operation) -> list[JsonObject]:
-    return [
-        {"$ref": f"#/components/parameters/{name}"}
-        for name, takes in TAKES_HEADER.items()
-        if takes(operation)
-    ]
 
 
 #: Request header -> predicate: whether an operation accepts it.
@@ -295,20 +274,19 @@ def _success(operation: Operation, names: Iterable[str], components: Components)
 def _errors(operation: Operation) -> Iterator[ErrorResponse]:
     """Yield the operation's own errors, then those that it shares by rule."""
     yield from operation.own_errors()
-    for error in _shared_errors(operation):
-        is_described = isinstance(error, ErrorResponse)
-        yield error if is_described else operation.describe_error(error)
+    yield from map(operation.describe_error, _shared_errors(operation))
 
 
 def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
-    yield from ALWAYS[operation.surface]
+    if operation.surface is not PUBLIC:
+        yield from INTEGRATION_LIMITED if operation.surface is INTEGRATION else LIMITED
     keyed = TAKES_HEADER["Idempotency-Key"](operation)
     if operation.body or keyed:
         yield from UNREADABLE
     if operation.body:
         yield INVALID_BODY
     if operation.query:
-        yield _invalid_query()
+        yield INVALID_QUERY
     elif operation.surface is not PUBLIC:
         yield UNKNOWN_PARAMETER
     if keyed:
@@ -317,12 +295,6 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
     if TAKES_HEADER["If-Match"](operation):
         yield PreconditionFailed(requests.CHANGED)
     yield ErrorResponse(400, "ApiError", BadRequest(NOT_HTTP).body)
-
-
-def _invalid_query() -> ValidationError:
-    violations: list[Violation] = []
-    read_number({PER_PAGE.name: "0"}, PER_PAGE, violations)
-    return ValidationError(violations)
 
 
 def _describe_errors(errors: list[ErrorResponse], components: Components) -> JsonObject:
@@ -343,8 +315,6 @@ def example_of(schema: JsonObject, components: Components) -> Any:
         return schema["examples"][0]
     if "$ref" in schema:
         return example_of(components.resolve(schema), components)
-    if "const" in schema:
-        return schema["const"]
     if "enum" in schema:
         return schema["enum"][0]
     for combined in ("allOf", "anyOf"):
@@ -384,10 +354,6 @@ def _share_responses(
             responses[status] = {"$ref": f"#/components/responses/{name}"}
 
 
-#: Surface -> prefix of the names of its shared responses.
-PREFIXES: dict[Surface, str] = {VALIDATION: "Validation", INTEGRATION: "Integration"}
-
-
 def _name_response(operation: Operation, status: int) -> str | None:
     """Return the name of a shared response, or None if the operation declares an error itself.
 
@@ -402,7 +368,7 @@ def _name_response(operation: Operation, status: int) -> str | None:
         return "".join(map(str.capitalize, re.findall(r"\w+", operation.noun))) + phrase
     words = "And".join(_list_traits(operation, status))
     is_common = operation.surface is VALIDATION and status == Unauthorized.status
-    prefix = "" if is_common else PREFIXES.get(operation.surface, "")
+    prefix = "" if is_common else operation.surface.prefix
     return f"{prefix}{phrase}{f'Of{words}' if words else ''}"
 
 

@@ -1,21 +1,20 @@
 """Declaration of an API operation at its handler: the route and its description.
 
-A module with handlers has the list of its operations, and a decorator that adds to it:
+A module with handlers has the group of its operations, to which a decorator adds them:
 
-    operations: list[Operation] = []
-    operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+    GROUP = Group("Webhooks", NOUN)
 
-    @operation("GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+    @Operation(GROUP, "GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
     async def get_webhook(request: web.Request) -> web.Response: ...
 
 table.py joins these lists. The routes and the OpenAPI description are derived from the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from aiohttp.typedefs import Handler
+from aiohttp import web
 
 from service.errors import ApiError, BadRequest, KeyReused, ValidationError
 from service.http.error_responses import INTEGRATIONS, VALIDATIONS, shape_error
@@ -29,7 +28,9 @@ REPLACES = (
     "removed because the new object does not have them."
 )
 
-AnyHandler = TypeVar("AnyHandler", bound=Handler)
+#: Called with the request and, if the operation has one, the body.
+AnyHandler = Callable[..., Awaitable[web.StreamResponse]]
+Declared = TypeVar("Declared", bound=AnyHandler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ErrorResponse:
 
     status: int
     schema: str
-    body: JsonObject = field(default_factory=dict)
+    body: JsonObject = field(default_factory=JsonObject)
     title: str = ""
 
 
@@ -66,7 +67,8 @@ class Surface:
     """The properties that the operations of a surface share.
 
     `error`, `refusal` and `invalid` are the schemas of its error bodies: in general, of a 400 that
-    an operation declares, and with violations, which have the status `invalid_status`.
+    an operation declares, and with violations, which have the status `invalid_status`. `prefix`
+    begins the names of its shared responses.
     """
 
     security: tuple[str, ...]
@@ -75,10 +77,11 @@ class Surface:
     invalid: str = "Faults"
     invalid_status: int = 422
     headers: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 COMPANY = Surface(("CompanyKey",), "ApiError", "Refusal")
-VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", invalid="Failure")
+VALIDATION = Surface(("CompanyKey",), "Failure", "Failure", "Failure", prefix="Validation")
 INTEGRATION = Surface(
     ("IntegrationKey",),
     error="IntegrationError",
@@ -86,13 +89,23 @@ INTEGRATION = Surface(
     invalid="IntegrationError",
     invalid_status=400,
     headers=("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    prefix="Integration",
 )
 PUBLIC = Surface((), "ApiError", "ApiError")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The operations of a module: their tag in the description, and by default their `noun`."""
+
+    tag: str
+    noun: str = ""
+    operations: list["Operation"] = field(default_factory=list["Operation"])
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on a path. As the decorator of its handler, it adds itself to `operations`.
+    """A method on a path. As the decorator of its handler, it adds itself to its group.
 
     `summary` and `description` are for clients. `response` is the success response: a schema in
     records.json, or a media type; `message` is its message. `body` is the schema of the request in
@@ -102,8 +115,7 @@ class Operation:
     handler. Several operations with one handler have a name each.
     """
 
-    operations: list["Operation"] = field(repr=False, compare=False)
-    tag: str
+    group: Group = field(repr=False, compare=False)
     method: str
     path: str
     summary: str
@@ -118,12 +130,13 @@ class Operation:
     is_record: bool = False
     is_file: bool = False
     name: str = ""
-    handler: Handler | None = None
+    handler: AnyHandler | None = None
 
-    def __call__(self, handler: AnyHandler) -> AnyHandler:
+    def __call__(self, handler: Declared) -> Declared:
         """Declare the operation of a handler, and return the handler."""
         name = self.name or getattr(handler, "__name__", "")
-        self.operations.append(replace(self, handler=handler, name=name))
+        noun = self.noun or self.group.noun
+        self.group.operations.append(replace(self, handler=handler, name=name, noun=noun))
         return handler
 
     @property
@@ -144,16 +157,16 @@ class Operation:
     def own_errors(self) -> list[ErrorResponse]:
         """Return the errors of this operation alone."""
         missing = [not_found(self.noun)] if "{id}" in self.path else []
-        return [self._describe(error) for error in (*missing, *self.errors)]
+        refusal = self.surface.refusal
+        return [
+            self.describe_error(error, refusal if isinstance(error, BadRequest) else "")
+            for error in (*missing, *self.errors)
+        ]
 
-    def _describe(self, error: ApiError | ErrorResponse) -> ErrorResponse:
+    def describe_error(self, error: ApiError | ErrorResponse, schema: str = "") -> ErrorResponse:
+        """Return the response for an error, by default with the schema of the surface."""
         if isinstance(error, ErrorResponse):
             return error
-        is_refusal = isinstance(error, BadRequest)
-        return self.describe_error(error, self.surface.refusal if is_refusal else "")
-
-    def describe_error(self, error: ApiError, schema: str = "") -> ErrorResponse:
-        """Return the response for an error, by default with the schema of the surface."""
         surface, status = self.surface, error.status
         if isinstance(error, ValidationError):
             schema, status = surface.invalid, surface.invalid_status

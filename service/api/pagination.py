@@ -9,7 +9,7 @@ from aiohttp import web
 from service import json_codec
 from service.api.filters import COUNT_TO, NEWEST_FIRST, read_filters
 from service.api.operation import QueryParameter
-from service.errors import ValidationError, Violation, violation
+from service.errors import Violation, reject, violation
 from service.http import app_keys, requests
 from service.json_types import JsonObject
 
@@ -39,7 +39,7 @@ class Page:
     per_page: int
     sort: str
     filters: JsonObject
-    kept: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def offset(self) -> int:
@@ -115,8 +115,7 @@ def read_page(
     if sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
     values = read_filters(query, filters, request.app[app_keys.CONFIG].time_zone, violations)
-    if violations:
-        raise ValidationError(violations)
+    reject(violations)
     kept = {name: text for name, text in query.items() if text and name not in ("page", "per_page")}
     return Page(request.path, number, per_page, sort, values, kept)
 

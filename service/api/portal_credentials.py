@@ -4,26 +4,23 @@ New credentials are tested before they take effect. The secret is stored encrypt
 returned.
 """
 
-from functools import partial
-
 from aiohttp import web
 
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
-from service.db.encryption import MissingSecretKey
 from service.db.statements import sql
 from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.requests import check_if_match, not_found, or_not_found, read_body
+from service.http.requests import check_if_match, not_found, or_not_found
+from service.json_types import JsonObject
 from service.portal.logins import Login, OwnClient
 from service.submission import own_clients
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.operator import login_check
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Company")
+GROUP = Group("Company")
 
 PATH = "/api/companies/portal-credentials"
 NOUN = "Portal credentials"
@@ -36,7 +33,8 @@ REMOVED = "Portal credentials removed."
 TOO_MANY = "Too many tests of portal credentials, please slow down."
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     PATH,
     "Get the company's own portal credentials, without the secret",
@@ -50,7 +48,8 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_record, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     PATH,
     "Log in to the portal with the company's own client",
@@ -67,13 +66,12 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
     description="The portal must accept a login with them. Replaces the previous ones. The secret "
     "is stored encrypted and never returned.",
 )
-async def set_portal_credentials(request: web.Request) -> web.Response:
+async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.Response:
     """Test and store the credentials of the company's own client.
 
     Raises Conflict without SECRET_KEY or while documents are under way, BadRequest if the portal
     refuses the login, Unavailable if the login cannot be tested.
     """
-    body, _ = await read_body(request, "portal_credentials_update")
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     context = request.app[SUBMISSION_CONTEXT]
     if not context.config.secret_key:
@@ -88,14 +86,12 @@ async def set_portal_credentials(request: web.Request) -> web.Response:
     async with database.company(company) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
         await _reject_busy(conn, company, own)
-        try:
-            await own_clients.store(conn, context.config, company, own)
-        except MissingSecretKey:
-            raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
+        await own_clients.store(conn, context.config, company, own)
         return responses.json_text_response(await _read_record(conn, company) or "")
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     PATH,
     "Remove the company's own portal credentials",

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import asyncpg
 import segno
 from aiohttp import web
 
@@ -23,12 +22,13 @@ from service.db.statements import sql
 from service.documents import printing
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.optional_members import read_stored_body
+from service.documents.rows import Row
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.access import read_own, read_own_with
 from service.http.requests import or_not_found, read_path_id
-from service.json_types import JsonMapping
+from service.json_types import JsonMapping, JsonObject
 from service.offload import offload
 
 #: File extension of a QR code -> its media type.
@@ -73,10 +73,11 @@ ENVIRONMENT = templates.make_environment(
 )
 
 
-def declare(operation: partial[Operation], documents: Documents) -> None:
+def declare(documents: Documents) -> None:
     """Declare the operations that print a kind of document."""
     kind, path = documents.kind, documents.record_path
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/print",
         f"Print {kind.with_article}",
@@ -87,7 +88,8 @@ def declare(operation: partial[Operation], documents: Documents) -> None:
         name=f"print_{kind.name}",
     )(partial(print_document, kind))
     for extension, media_type in PICTURES.items():
-        operation(
+        Operation(
+            documents.group,
             "GET",
             f"{path}/qr.{extension}",
             f"Get the QR code of the validation link as {extension.upper()}",
@@ -112,7 +114,7 @@ async def print_document(kind: DocumentKind, request: web.Request) -> web.Respon
 
 async def _read_printed(
     kind: DocumentKind, company: int, document_id: int, conn: Connection
-) -> tuple[asyncpg.Record, asyncpg.Record, asyncpg.Record | None]:
+) -> tuple[Row, Row, Row | None]:
     """Return the stored document, its issuer, and the sent document if the page shows it."""
     row = await sql.document_load(conn, company_id=company, id=document_id, kind=kind.name)
     or_not_found(row, kind.title)
@@ -125,11 +127,12 @@ async def _read_printed(
 
 def _render(
     kind: DocumentKind,
-    row: asyncpg.Record,
+    row: Row,
     issuer: JsonMapping,
-    sent: asyncpg.Record | None,
+    sent: Row | None,
     zone: ZoneInfo,
 ) -> str:
+    record: JsonObject
     if sent:
         shown, record = reader.read(sent["content"]), dict(sent)
     else:

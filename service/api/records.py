@@ -4,22 +4,23 @@ A small page of a list is one response. A large one is streamed in parts, so tha
 memory as a whole.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec
 from service.api.exports import stream_text
-from service.api.pagination import Page
+from service.api.operation import QueryParameter
+from service.api.pagination import Page, read_page
 from service.db.connections import Connection
-from service.db.statements import Statement
+from service.db.statements import Statement, sql
+from service.documents.rows import Row
 from service.http import app_keys, responses
 from service.http.access import read_own, read_own_with
-from service.http.idempotency import store_response
-from service.http.requests import or_not_found, read_path_id
+from service.http.idempotency import store_response, store_response_without
+from service.http.requests import check_if_match, or_not_found, read_path_id
+from service.json_types import JsonObject
 
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000
@@ -27,14 +28,24 @@ PART_CHARACTERS = 250_000  # of a streamed page, more only if a single record is
 SEPARATOR = ",\n"  # between the records of a page
 FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another round trip takes.
 
+_Read = Callable[..., Awaitable[list[Row]]]
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The statements of a list: an unfiltered page, a search, and a single record of the list."""
 
-    page: Statement
-    search: Statement
-    record: Statement
+def read_key(request: web.Request, noun: str) -> dict[str, int]:
+    """Return the company and the id of the record that the path names. Raises NotFound."""
+    return {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, noun)}
+
+
+async def lock_record(
+    request: web.Request, conn: Connection, name: str, noun: str, key: Mapping[str, int | str]
+) -> Row:
+    """Lock a record for a change. `name` begins the names of its statements.
+
+    Raises NotFound, and PreconditionFailed if If-Match does not match.
+    """
+    row = or_not_found(await sql.by_name[f"{name}_lock"](conn, **key), noun)
+    await check_if_match(request, conn, sql.by_name[f"{name}_get"], **key)
+    return row
 
 
 async def get_record(request: web.Request, statement: Statement, noun: str) -> web.Response:
@@ -53,91 +64,100 @@ async def get_own_record(
 
 
 async def store_created(
-    request: web.Request, conn: Connection, message: str, record_id: int
+    request: web.Request, conn: Connection, message: str, data: JsonObject, *secrets: str
 ) -> web.Response:
-    """Return the 201 for a new record, and store it for repetitions of the request."""
-    response = responses.success_response(
-        message, 201, request.get(app_keys.WARNINGS), data={"id": record_id}
-    )
-    await store_response(request, conn, response)
+    """Return the 201 for a new record, and store it for repetitions of the request.
+
+    `secrets` are names in `data`.
+    """
+    response = responses.success_response(message, 201, request.get(app_keys.WARNINGS), data=data)
+    if secrets:
+        await store_response_without(request, conn, response, *secrets)
+    else:
+        await store_response(request, conn, response)
     return response
 
 
-async def list_page(request: web.Request, page: Page, source: Source) -> web.StreamResponse:
-    """Return a page of a list.
+def page_response(page: Page, row: Row) -> web.Response:
+    """Return a page of a list whose records are one JSON text."""
+    meta = json_codec.dumps(page.meta(row["total"]))
+    return responses.json_text_response(f'{{"meta":{meta},"data":{row["data"]}}}')
+
+
+async def list_records(
+    request: web.Request, name: str, filters: Sequence[QueryParameter], sorts: Sequence[str]
+) -> web.StreamResponse:
+    """Return a page of a list. `name` begins the names of its statements.
 
     A page of more than BUDGET_BYTES is streamed: its records are read by id, one part at a time in
     a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
     connection is aborted.
     """
-    rows = await _read_page(request, page, source)
-    meta = page.meta(rows[0]["total"], rows[0].get("is_exact", True))
+    page = read_page(request, filters, sorts)
+    rows = await _read_page(request, page, name)
+    ids, records = _split(rows)
+    meta = page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True))
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
-    ids = [row["id"] for row in rows if row["id"] is not None]
-    records = [row["record"] for row in rows if row["record"] is not None]
     if len(records) == len(ids):
         return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
-    return await stream_text(request, response, _large_page(request, head, source.record, ids))
+    return await stream_text(request, response, _large_page(request, head, name, ids))
 
 
 async def read_parts(
-    request: web.Request, page: Page, source: Source
+    request: web.Request, page: Page, name: str
 ) -> AsyncGenerator[list[str], None]:
     """Yield the records of a page as JSON texts, in parts of limited size. An empty page has none.
 
     No connection is held between parts. A record that is deleted meanwhile is left out.
     """
-    rows = await _read_page(request, page, source)
-    ids = [row["id"] for row in rows if row["id"] is not None]
-    records = [row["record"] for row in rows if row["record"] is not None]
+    ids, records = _split(await _read_page(request, page, name))
     place = len(ids) if len(records) == len(ids) else 0
     if place:
         yield records
-    del rows, records
+    del records
     while place < len(ids):
-        part, place = await _read_part(request, source.record, ids, place)
+        part, place = await _read_part(request, name, ids, place)
         yield part
 
 
-async def _read_page(request: web.Request, page: Page, source: Source) -> list[asyncpg.Record]:
+async def _read_page(request: web.Request, page: Page, name: str) -> list[Row]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
-    read = partial(read_own, request, budget=BUDGET_BYTES)
+    read_newest = partial(read_own, request, sql.by_name[f"{name}_page"], budget=BUDGET_BYTES)
+    search = partial(read_own, request, sql.by_name[f"{name}_search"], budget=BUDGET_BYTES)
     if not page.is_plain:
-        return await read(
-            source.search,
+        return await search(
             per_page=page.per_page,
             offset=page.offset,
             sort=page.sort,
             filters=page.filters_text,
         )
     if page.offset <= FAR_OFFSET:
-        return await read(source.page, per_page=page.per_page, offset=page.offset)
-    return await _read_far_page(read, page, source)
+        return await read_newest(per_page=page.per_page, offset=page.offset)
+    return await _read_far_page(read_newest, search, page)
 
 
-async def _read_far_page(
-    read: Callable[..., Awaitable[list[asyncpg.Record]]], page: Page, source: Source
-) -> list[asyncpg.Record]:
+def _split(rows: list[Row]) -> tuple[list[int], list[str]]:
+    """Return the ids of a page, and its records if they are within the budget."""
+    ids = [row["id"] for row in rows if row["id"] is not None]
+    return ids, [row["record"] for row in rows if row["record"] is not None]
+
+
+async def _read_far_page(read_newest: _Read, search: _Read, page: Page) -> list[Row]:
     """Return a page that is far from the newest record, read from the nearer end of the list."""
-    (row,) = await read(source.page, per_page=0, offset=0)
+    (row,) = await read_newest(per_page=0, offset=0)
     from_oldest = row["total"] - page.offset - page.per_page
     if page.offset <= from_oldest:
-        return await read(source.page, per_page=page.per_page, offset=page.offset)
+        return await read_newest(per_page=page.per_page, offset=page.offset)
     count = max(0, page.per_page + min(0, from_oldest))
-    rows = await read(
-        source.search,
-        per_page=count,
-        offset=max(0, from_oldest),
-        sort="id",
-        filters=page.filters_text,
-    )
+    offset = max(0, from_oldest)
+    rows = await search(per_page=count, offset=offset, sort="id", filters=page.filters_text)
     return rows[::-1]
 
 
 async def _large_page(
-    request: web.Request, head: str, record: Statement, ids: Sequence[int]
+    request: web.Request, head: str, name: str, ids: Sequence[int]
 ) -> AsyncGenerator[str, None]:
     """Yield the text of a page in parts.
 
@@ -147,7 +167,7 @@ async def _large_page(
     yield f"{head}["
     while place < len(ids):
         async with request.app[app_keys.COMPANY_PARTS].one(company):
-            records, place = await _read_part(request, record, ids, place)
+            records, place = await _read_part(request, name, ids, place)
             if records:
                 yield separator + SEPARATOR.join(records)
                 separator = SEPARATOR
@@ -156,10 +176,10 @@ async def _large_page(
 
 
 async def _read_part(
-    request: web.Request, record: Statement, ids: Sequence[int], place: int
+    request: web.Request, name: str, ids: Sequence[int], place: int
 ) -> tuple[list[str], int]:
     """Return the records from `place` on, about PART_CHARACTERS, and the place after them."""
-    company = request[app_keys.COMPANY]
+    company, record = request[app_keys.COMPANY], sql.by_name[f"{name}_get"]
 
     async def read(conn: Connection) -> tuple[list[str], int]:
         records: list[str] = []

@@ -9,6 +9,7 @@ from service.api.operation import ErrorResponse, Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
+from service.documents.body_checks import parse_document_instant
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.rows import Row
@@ -18,10 +19,9 @@ from service.http.access import read_own
 from service.http.requests import (
     not_found,
     or_not_found,
-    parse_document_instant,
-    read_body,
     read_path_id,
 )
+from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
@@ -44,33 +44,16 @@ SUBMIT_ERRORS = (
 )
 
 
-def _cancelled_errors(kind: DocumentKind) -> tuple[ApiError, ...]:
-    """Return the error for a cancelled document. A consolidated one is never sent again."""
-    return () if kind is CONSOLIDATED else (_already_cancelled(kind),)
-
-
-def _cancel_errors(kind: DocumentKind) -> tuple[ApiError | ErrorResponse, ...]:
-    return (
-        *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
-        refuse_cancellation("portal_unavailable"),
-        _tin_not_verified(refuse_cancellation(_TIN_CODE)),
-        *(
-            Forbidden(message, code=code)
-            for code, message in states.CANCEL_MESSAGES[kind.noun].items()
-        ),
-        Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting"),
-    )
-
-
-def declare(
-    operation: partial[Operation], documents: Documents, submit_errors: tuple[ApiError, ...] = ()
-) -> None:
+def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     """Declare the operations that submit and cancel a kind of document.
 
     `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
     """
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
-    operation(
+    # A cancelled consolidated invoice is never sent again.
+    already_cancelled = () if kind is CONSOLIDATED else (_already_cancelled(kind),)
+    Operation(
+        documents.group,
         "POST",
         f"{path}/preflight",
         f"Run the portal's checks on {kind.with_article}",
@@ -80,42 +63,55 @@ def declare(
         "time.",
         name=f"preflight_{name}",
     )(partial(preflight, kind))
-    operation(
+    Operation(
+        documents.group,
         "POST",
         f"{path}/submit-to-portal",
         f"Submit {kind.with_article} to the portal",
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
         body="submit",
-        errors=(*SUBMIT_ERRORS, *_cancelled_errors(kind), *submit_errors),
+        errors=(*SUBMIT_ERRORS, *already_cancelled, *submit_errors),
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
         name=f"submit_{name}",
     )(partial(submit, kind))
-    operation(
+    Operation(
+        documents.group,
         "POST",
         f"{path}/{documents.cancelling}",
         "Cancel the latest submitted document",
         "Success",
         message=CANCELLED,
         body="cancel",
-        errors=_cancel_errors(kind),
+        errors=(
+            *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
+            refuse_cancellation("portal_unavailable"),
+            _tin_not_verified(refuse_cancellation(_TIN_CODE)),
+            *(
+                Forbidden(message, code=code)
+                for code, message in states.CANCEL_MESSAGES[kind.noun].items()
+            ),
+            Conflict(cancel.STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting"),
+        ),
         description="Allowed for 72 hours after the submission. The code `outcome_unknown` means "
         "that the portal gave no clear response: the service looks it up until it is certain, "
         "`cancellation_requested_at` is set meanwhile, and a repeated request sends the "
         "cancellation again.",
         name=f"cancel_{name}",
     )(partial(cancel_latest, kind))
-    operation(
+    Operation(
+        documents.group,
         "GET",
         f"{path}/submitted-documents",
         f"List the submitted documents of {kind.with_article}",
         "SubmittedDocuments",
         description="All of them, newest first. Each submission creates a new one.",
         name=f"list_submitted_documents_of_{name}",
-    )(partial(list_submitted_documents, kind))
-    operation(
+    )(partial(list_of_document, kind, sql.submitted_document_page))
+    Operation(
+        documents.group,
         "GET",
         f"{path}/submitted-documents/{{submitted_document_id}}",
         "Get a submitted document",
@@ -127,13 +123,12 @@ def declare(
     )(partial(get_submitted_document, kind))
 
 
-async def submit(kind: DocumentKind, request: web.Request) -> web.Response:
+async def submit(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Submit a document to the portal, and return its outcome.
 
     A submitted document is not sent again. Raises Unavailable if the dedicated session is lost:
     without it nothing can be sent.
     """
-    body, _ = await read_body(request, "submit")
     document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
     guard = partial(_check_and_store_key, request, kind, body.get("resubmit", False))
@@ -166,9 +161,8 @@ def _already_cancelled(kind: DocumentKind) -> Conflict:
     return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
 
-async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:
+async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Run the portal's checks on a document without sending it, as of `at` or now."""
-    body, _ = await read_body(request, "preflight")
     document_id = read_path_id(request, kind.title)
     at = parse_document_instant(body, "at") if "at" in body else None
     return responses.json_text_response(
@@ -178,19 +172,13 @@ async def preflight(kind: DocumentKind, request: web.Request) -> web.Response:
     )
 
 
-async def cancel_latest(kind: DocumentKind, request: web.Request) -> web.Response:
+async def cancel_latest(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
     """Cancel the latest submitted document within 72 hours after its submission. Spec: Errors"""
-    body, _ = await read_body(request, "cancel")
     reason = body.get("reason", "Cancelled by the issuer")
     guard = partial(idempotency.store_key, request)
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
     return responses.success_response(CANCELLED)
-
-
-async def list_submitted_documents(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Return all submitted documents of a document, newest first."""
-    return await list_of_document(kind, request, sql.submitted_document_page)
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -2,23 +2,21 @@
 
 from aiohttp import web
 
-from service import json_codec
 from service.api import filters, pagination
-from service.api.operation import Operation
+from service.api.operation import Group, Operation
+from service.api.records import page_response
 from service.db.statements import sql
 from service.documents import states
-from service.http import responses
 from service.http.access import read_own
 
-operations: list[Operation] = []
+GROUP = Group("Submitted documents")
 FILTERS = (
     filters.some_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),
 )
 
 
 @Operation(
-    operations,
-    "Submitted documents",
+    GROUP,
     "GET",
     "/api/submitted-documents",
     "List the submitted documents of the company",
@@ -38,5 +36,4 @@ async def list_company_documents(request: web.Request) -> web.Response:
         per_page=page.per_page,
         offset=page.offset,
     )
-    meta = json_codec.dumps(page.meta(row["total"]))
-    return responses.json_text_response(f'{{"meta":{meta},"data":{row["data"]}}}')
+    return page_response(page, row)

@@ -26,9 +26,9 @@ from service.api import (
     webhooks,
 )
 from service.api.openapi import describe
-from service.api.operation import PUBLIC, Operation
+from service.api.operation import PUBLIC, AnyHandler, Operation
 from service.api.pagination import PAGE
-from service.http.requests import reject_unknown_parameters
+from service.http.requests import read_body, reject_unknown_parameters
 
 #: The modules with handlers, in the order of the description.
 HANDLERS = (
@@ -50,7 +50,7 @@ HANDLERS = (
 )
 
 OPERATIONS: tuple[Operation, ...] = tuple(
-    operation for module in HANDLERS for operation in module.operations
+    operation for module in HANDLERS for operation in module.GROUP.operations
 )
 
 
@@ -80,16 +80,23 @@ def make_routes(operations: Sequence[Operation] = OPERATIONS) -> Iterator[web.Ro
 
 
 def _make_handler(operation: Operation) -> Handler:
-    """Return the handler of an operation, which rejects query parameters that it does not have."""
+    """Return the handler of an operation, which rejects query parameters that it does not have.
+
+    The function at the declaration gets the request and, if the operation has one, the body.
+    """
     assert operation.handler  # set by the decorator
     if operation.surface is PUBLIC:
         return operation.handler
     # An export has no pages, so that parameters of pages change nothing.
     known = (*operation.query, *(PAGE if operation.is_file else ()))
     names = sorted(parameter.name for parameter in known)
-    return partial(_handle, operation.handler, names)
+    return partial(_handle, operation.handler, operation.body, names)
 
 
-async def _handle(handler: Handler, names: list[str], request: web.Request) -> web.StreamResponse:
+async def _handle(
+    handler: AnyHandler, schema_name: str, names: list[str], request: web.Request
+) -> web.StreamResponse:
     reject_unknown_parameters(request, names)
+    if schema_name:
+        return await handler(request, await read_body(request, schema_name))
     return await handler(request)

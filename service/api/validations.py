@@ -3,25 +3,22 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 
 from aiohttp import web
 
 from service import schema
-from service.api.operation import ErrorResponse, Operation
+from service.api.operation import ErrorResponse, Group, Operation
 from service.db.statements import Statement, sql
 from service.documents import codes, states
 from service.documents.body_checks import get_code_year
 from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
-from service.http.requests import read_body
 from service.json_types import JsonObject
 from service.submission.operator import login_check, tin_checks
 from service.submission.operator.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Validations")
+GROUP = Group("Validations")
 
 VALID = "TIN is valid"
 INVALID_NOTE_TYPE = "Invalid adjustment note type"
@@ -42,7 +39,8 @@ TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
 )
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/validation/tin",
     "Validate a TIN",
@@ -61,13 +59,12 @@ TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
     description="Asks the portal. A TIN that it does not know is a 404 with the portal's error "
     "body.",
 )
-async def validate_tin(request: web.Request) -> web.Response:
+async def validate_tin(request: web.Request, body: JsonObject) -> web.Response:
     """Ask the portal whether a TIN exists and matches a registration number.
 
     Empty texts count as absent. A TIN alone is sent to the portal as well. Raises BadRequest by
     TIN_REFUSALS, UnknownTin.
     """
-    body, _ = await read_body(request, "validation_tin")
     kind, tin = body.get("registration_type", ""), _read_tin(body)
     number = parties.normalize_identifier(body.get("registration_number"))
     if message := states.find_refusal(TIN_REFUSALS, kind, number, tin):
@@ -77,7 +74,8 @@ async def validate_tin(request: web.Request) -> web.Response:
     return responses.json_response({"data": {"valid": True}, "message": VALID})
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/validation/invoice-code",
     "Check an invoice code",
@@ -85,9 +83,8 @@ async def validate_tin(request: web.Request) -> web.Response:
     body="validation_invoice_code",
     description="Returns whether it is free in the current year.",
 )
-async def validate_invoice_code(request: web.Request) -> web.Response:
+async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.Response:
     """Return whether a code is free in the current year of the business time zone."""
-    body, _ = await read_body(request, "validation_invoice_code")
     year = get_code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
     code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
     return await _report_use(
@@ -95,7 +92,8 @@ async def validate_invoice_code(request: web.Request) -> web.Response:
     )
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/validation/adjustment-note-code",
     "Check an adjustment note code",
@@ -104,12 +102,11 @@ async def validate_invoice_code(request: web.Request) -> web.Response:
     errors=(BadRequest(INVALID_NOTE_TYPE, code="validation_failed"),),
     description="Returns whether it is free among the notes of its type.",
 )
-async def validate_adjustment_note_code(request: web.Request) -> web.Response:
+async def validate_adjustment_note_code(request: web.Request, body: JsonObject) -> web.Response:
     """Return whether a code is free among the notes of a type.
 
     Raises BadRequest for an unknown type.
     """
-    body, _ = await read_body(request, "validation_adjustment_note_code")
     kind = body.get("adjustment_note_type")
     if kind not in NOTE_TYPES:
         raise BadRequest(INVALID_NOTE_TYPE, code="validation_failed")

@@ -1,21 +1,17 @@
 """Webhooks: the endpoints of a company, their secrets, and the log of deliveries."""
 
-from functools import partial
-
-import asyncpg
 from aiohttp import web
 
-from service import json_codec
 from service.api import filters, pagination
-from service.api.operation import Operation
-from service.api.records import get_record
+from service.api.operation import Group, Operation
+from service.api.records import get_record, lock_record, page_response, read_key, store_created
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.idempotency import store_response, store_response_without
-from service.http.requests import check_if_match, not_found, or_not_found, read_body, read_path_id
+from service.http.requests import not_found, or_not_found, read_path_id
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
@@ -23,8 +19,7 @@ from service.webhooks.url_policy import url_violation
 
 NOUN = "Webhook"
 DELIVERY = "Delivery"
-operations: list[Operation] = []
-operation = partial(Operation, operations, "Webhooks", noun=NOUN)
+GROUP = Group("Webhooks", NOUN)
 
 MOST = 20  # endpoints of a company
 NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
@@ -33,7 +28,7 @@ DISABLED = "The webhook is disabled; enable it first."
 CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
 ROTATED = "Secret rotated."
 REDELIVERED = "The event will be delivered again."
-DEFAULTS = {
+DEFAULTS: JsonObject = {
     "description": "",
     "types": [],
     "enabled": True,
@@ -43,7 +38,8 @@ DEFAULTS = {
 FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks",
     "List webhooks",
@@ -55,10 +51,11 @@ async def list_webhooks(request: web.Request) -> web.Response:
     """Return a page of endpoints."""
     page = pagination.read_page(request)
     row = await read_own(request, sql.webhook_page, per_page=page.per_page, offset=page.offset)
-    return _list_response(page, row)
+    return page_response(page, row)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks",
     "Create a webhook",
@@ -72,12 +69,11 @@ async def list_webhooks(request: web.Request) -> web.Response:
     ),
     description="Deliveries are signed as Standard Webhooks. The secret is returned only here.",
 )
-async def create_webhook(request: web.Request) -> web.Response:
+async def create_webhook(request: web.Request, body: JsonObject) -> web.Response:
     """Store an endpoint for future events. Only this response contains its secret.
 
     Raises Conflict if the company has MOST endpoints, or if SECRET_KEY is not set.
     """
-    body, _ = await read_body(request, "webhook_create")
     _reject_url(request, body)
     company, secret = request[app_keys.COMPANY], signature.new_secret()
     sealed = _seal(request, secret)
@@ -89,12 +85,11 @@ async def create_webhook(request: web.Request) -> web.Response:
         if webhook_id is None:
             raise Conflict(TOO_MANY, code="too_many_webhooks")
         data = {"id": webhook_id, "secret": signature.shown(secret)}
-        response = responses.success_response(CREATED, 201, data=data)
-        await store_response_without(request, conn, response, "secret")
-    return response
+        return await store_created(request, conn, CREATED, data, "secret")
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks/{id}",
     "Get a webhook",
@@ -107,7 +102,8 @@ async def get_webhook(request: web.Request) -> web.Response:
     return await get_record(request, sql.webhook_get, NOUN)
 
 
-@operation(
+@Operation(
+    GROUP,
     "PUT",
     "/api/webhooks/{id}",
     "Update a webhook",
@@ -117,22 +113,21 @@ async def get_webhook(request: web.Request) -> web.Response:
     description="Sent members replace stored ones. A webhook that is enabled again receives "
     "pending deliveries and all future events.",
 )
-async def update_webhook(request: web.Request) -> web.Response:
+async def update_webhook(request: web.Request, body: JsonObject) -> web.Response:
     """Merge the sent members.
 
     An endpoint that is enabled again receives pending deliveries and all future events.
     """
-    body, _ = await read_body(request, "webhook_update")
     _reject_url(request, body)
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
-        row = or_not_found(await sql.webhook_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, **key)
+        row = await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_update(conn, **key, **{**row, **body})
     return responses.success_response(UPDATED)
 
 
-@operation(
+@Operation(
+    GROUP,
     "DELETE",
     "/api/webhooks/{id}",
     "Delete a webhook",
@@ -142,15 +137,15 @@ async def update_webhook(request: web.Request) -> web.Response:
 )
 async def delete_webhook(request: web.Request) -> web.Response:
     """Delete an endpoint and its log. The events remain."""
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
-        or_not_found(await sql.webhook_lock(conn, **key), NOUN)
-        await check_if_match(request, conn, sql.webhook_get, **key)
+        await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_delete(conn, **key)
     return responses.success_response(DELETED)
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks/{id}/rotate-secret",
     "Replace the secret of a webhook",
@@ -161,13 +156,12 @@ async def delete_webhook(request: web.Request) -> web.Response:
     description="The new secret is returned only here. Deliveries are signed with both secrets "
     "until `previous_valid_until`.",
 )
-async def rotate_webhook_secret(request: web.Request) -> web.Response:
+async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.Response:
     """Replace the secret. Only this response contains the new one.
 
     Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
     """
-    await read_body(request, "webhook_action")
-    key = {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, NOUN)}
+    key = read_key(request, NOUN)
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with company_transaction(request) as conn:
         or_not_found(await sql.webhook_lock(conn, **key), NOUN)
@@ -179,7 +173,8 @@ async def rotate_webhook_secret(request: web.Request) -> web.Response:
     return response
 
 
-@operation(
+@Operation(
+    GROUP,
     "GET",
     "/api/webhooks/{id}/deliveries",
     "List the deliveries of a webhook",
@@ -193,10 +188,11 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     page = pagination.read_page(request, FILTERS)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     row = await read_own(request, sql.webhook_delivery_page, endpoint_id=webhook_id, **window)
-    return _list_response(page, or_not_found(row, NOUN))
+    return page_response(page, or_not_found(row, NOUN))
 
 
-@operation(
+@Operation(
+    GROUP,
     "POST",
     "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
     "Deliver an event again",
@@ -206,9 +202,8 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     errors=(not_found(DELIVERY), Conflict(DISABLED, code="webhook_disabled")),
     description="Makes the delivery due at once, in any status. The webhook must be enabled.",
 )
-async def redeliver_event(request: web.Request) -> web.Response:
+async def redeliver_event(request: web.Request, body: JsonObject) -> web.Response:
     """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
-    await read_body(request, "webhook_action")
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     delivery_id = read_path_id(request, DELIVERY, "delivery_id")
     async with company_transaction(request) as conn:
@@ -241,9 +236,3 @@ def _reject_url(request: web.Request, body: JsonObject) -> None:
     allow_internal = request.app[app_keys.CONFIG].webhook_allow_internal
     if "url" in body and (message := url_violation(body["url"], allow_internal)):
         raise ValidationError([violation("/url", "address", message)])
-
-
-def _list_response(page: pagination.Page, row: asyncpg.Record) -> web.Response:
-    return responses.json_text_response(
-        f'{{"meta":{json_codec.dumps(page.meta(row["total"]))},"data":{row["data"]}}}'
-    )

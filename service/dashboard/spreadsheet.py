@@ -17,7 +17,7 @@ from service import json_codec
 from service.api.exports import stream_export
 from service.api.filters import DOCUMENT_SORTS
 from service.api.pagination import Page, read_page
-from service.api.records import Source, read_parts
+from service.api.records import read_parts
 from service.dashboard.documents import (
     HOME_CURRENCY,
     KINDS,
@@ -125,18 +125,18 @@ async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGener
     zone = zone_of(request)
     read_facts = partial(read_own, request, sql.document_sheet)
     yield MARK + _make_rows([COLUMNS])
-    async for records in _read_records(request, page, kind.documents.source):
+    async for records in _read_records(request, page, kind.documents.kind.name):
         found = {row["id"]: row for row in await read_facts(ids=[each["id"] for each in records])}
         yield _make_rows(_read_columns(each, found[each["id"]], zone) for each in records)
 
 
 async def _read_records(
-    request: web.Request, page: Page, source: Source
+    request: web.Request, page: Page, name: str
 ) -> AsyncIterator[list[JsonObject]]:
     """Yield the records of MOST_ROWS from the first page on, in parts, without their lines."""
     for number in range(1, MOST_ROWS // PER_PAGE + 1):
         is_empty = True
-        async for texts in read_parts(request, replace(page, number=number), source):
+        async for texts in read_parts(request, replace(page, number=number), name):
             is_empty = False
             yield await offload(sum(map(len, texts)), _parse_records, texts)
         if is_empty:

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from service import json_codec, schema
 from service.documents import codes, money
 from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
+from service.documents.kind import NOTE, DocumentKind
+from service.documents.optional_members import write_members
 from service.documents.ubl.elements import get_object
 from service.errors import ValidationError, violation
 from service.json_types import JsonMapping, JsonObject
@@ -19,17 +21,28 @@ MAX_GROWTH = 10
 #: text. Portal: 10.2
 MAX_FORM_NUMBERS = 1000
 #: The members that are days, as (object, member).
+#: Years of a document's instants. The column code_year is a smallint.
+FIRST_YEAR, LAST_YEAR = 1990, 2999
 DAYS = (("billingPeriod", "start"), ("billingPeriod", "end"), ("prepayment", "date"))
 
 
-class Draft(NamedTuple):
-    """A checked body with its computed amounts, which are the columns of the same names.
+#: The submission that a body asks for: in the request, or if the setting of the company says so.
+SubmissionRequest = Literal["none", "if_set", "at_once"]
 
-    `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}. `doubts` are the
-    members that are probably wrong.
+
+class Draft(NamedTuple):
+    """A checked document as it is stored: the text of its body, and its computed columns.
+
+    It does not keep the body, whose objects take more memory. `amounts` are the columns of the same
+    names. `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}. `doubts` are
+    the members that are probably wrong.
     """
 
-    body: JsonObject
+    kind: DocumentKind
+    text: str
+    type: str
+    submission: SubmissionRequest
+    optional_members: str
     issue_date: datetime
     amounts: dict[str, Decimal]
     taxes: list[JsonObject]
@@ -40,19 +53,47 @@ class Draft(NamedTuple):
         """The value of the document, prepaid or to be paid."""
         return self.amounts["payable_amount"] + self.amounts["prepaid_amount"]
 
+    def columns(self, zone: tzinfo, **more: object) -> str:
+        """Return the computed columns as JSON text. `more` are those of a new document."""
+        # The code of a note is unique in all years.
+        year = None if self.kind is NOTE else get_code_year(self.issue_date, zone)
+        computed = {
+            "code_year": year,
+            "issue_date": self.issue_date,
+            "taxes": self.taxes,
+            "optional_members": self.optional_members,
+        }
+        return json_codec.dumps({**computed, **self.amounts, **more})
 
-def check_draft(body: JsonObject, issue_date: datetime, length: int | None = None) -> Draft:
-    """Return the Draft of a body that is valid by its schema.
 
-    `length` is the length of the body's JSON text, if known. Raises ValidationError with all
-    violations of size, codes, days, references and amounts.
+def parse_document_instant(body: JsonMapping, member: str) -> datetime:
+    """Return the UTC instant of a document's member.
+
+    Raises ValidationError for a date that does not exist or is out of range.
+    """
+    try:
+        at = json_codec.parse_instant(body[member])
+        if FIRST_YEAR <= at.year <= LAST_YEAR:
+            return at
+    except ValueError:
+        pass
+    message = f"{member} must be a valid date between the years {FIRST_YEAR} and {LAST_YEAR}."
+    raise ValidationError([violation(f"/{member}", "format", message)])
+
+
+def check_draft(
+    kind: DocumentKind, body: JsonObject, issue_date: datetime, text: str | None = None
+) -> Draft:
+    """Return the Draft of a body that is valid by its schema. `text` is its JSON text, if known.
+
+    Raises ValidationError with all violations of size, codes, days, references and amounts.
     """
     try:
         sums = money.compute_document(body)
     except money.AmountError:
         sums = None
     violations = [
-        *find_size_violations(body, length),
+        *find_size_violations(body, len(text) if text else None),
         *codes.find_violations(body),
         *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
@@ -69,7 +110,23 @@ def check_draft(body: JsonObject, issue_date: datetime, length: int | None = Non
     }
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))
-    return Draft(body, issue_date, amounts, _sum_taxes(sums), doubts)
+    return Draft(
+        kind,
+        json_codec.compact(text, body) if text else json_codec.dumps(body),
+        body.get("type", ""),
+        _read_submission(body),
+        write_members(kind, body),
+        issue_date,
+        amounts,
+        _sum_taxes(sums),
+        doubts,
+    )
+
+
+def _read_submission(body: JsonMapping) -> SubmissionRequest:
+    if body.get("submitImmediately"):
+        return "at_once"
+    return "if_set" if body.get("isReady") else "none"
 
 
 def _sum_taxes(sums: money.Totals) -> list[JsonObject]:

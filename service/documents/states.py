@@ -10,8 +10,10 @@ from service.json_types import JsonObject
 CANCEL_WINDOW = timedelta(hours=72)  # Spec: Limits; exactly 72 hours is still allowed
 ISSUE_WINDOW = timedelta(hours=72)  # age of a document when it is sent. Portal: 7.2
 
-#: Invoices, notes and consolidated invoices: status -> next statuses.
-DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
+#: Status of an invoice, a note or a consolidated invoice.
+DocumentStatus = Literal["Draft", "Submitting", "Submitted", "Valid", "Invalid", "Cancelled"]
+#: Status -> next statuses.
+DOCUMENT_TRANSITIONS: dict[DocumentStatus, set[DocumentStatus]] = {
     "Draft": {"Submitting"},
     "Submitting": {"Submitted", "Draft"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
@@ -20,10 +22,14 @@ DOCUMENT_TRANSITIONS: dict[str, set[str]] = {
     "Cancelled": {"Submitting"},
 }
 #: Statuses in which is_submitted_to_portal is true and nothing can be changed.
-LOCKED = {"Submitting", "Submitted", "Valid"}
+LOCKED: set[DocumentStatus] = {"Submitting", "Submitted", "Valid"}
 
-#: Submitted documents: status -> next statuses. A status without any is final.
-SUBMITTED_TRANSITIONS: dict[str, set[str]] = {
+#: Status of a submitted document.
+SubmittedStatus = Literal[
+    "Submitting", "Submitted", "Valid", "Invalid", "Cancelled", "Rejected", "NotSent"
+]
+#: Status -> next statuses. A status without any is final.
+SUBMITTED_TRANSITIONS: dict[SubmittedStatus, set[SubmittedStatus]] = {
     "Submitting": {"Submitted", "Rejected", "NotSent"},
     "Submitted": {"Valid", "Invalid", "Cancelled"},
     "Valid": {"Cancelled"},
@@ -70,7 +76,7 @@ SUBMISSION_TRANSITIONS: dict[SubmissionState, set[SubmissionState]] = {
 }
 
 #: Status of the latest submitted document -> status of its document.
-DOCUMENT_STATUSES = {
+DOCUMENT_STATUSES: dict[SubmittedStatus, DocumentStatus] = {
     "Submitting": "Submitting",
     "Submitted": "Submitted",
     "Valid": "Valid",

@@ -3,12 +3,11 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
-import asyncpg
 from aiohttp import web
 
 from service import json_codec, schema
@@ -16,6 +15,7 @@ from service.db.connections import Connection
 from service.documents import codes
 from service.documents.doubts import Doubt
 from service.documents.optional_members import read_stored_body
+from service.documents.rows import Row
 from service.errors import (
     BadRequest,
     NotFound,
@@ -29,14 +29,12 @@ from service.errors import (
 )
 from service.http import app_keys, responses
 from service.http.limits import UPLOAD
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonObject
 from service.offload import offload
 
 Value = TypeVar("Value")
 
 MAX_ID = 2**63 - 1
-#: Years of a document's instants. The column code_year is a smallint.
-FIRST_YEAR, LAST_YEAR = 1990, 2999
 WHITE_SPACE = b" \t\r\n"  # of JSON
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOT_JSON_TYPE = "The content type must be application/json."
@@ -47,23 +45,31 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-async def read_body(request: web.Request, name: str) -> tuple[JsonObject, str]:
-    """Return the request body, validated by schemas/<name>.json, as (value, JSON text).
+async def read_body(request: web.Request, name: str) -> JsonObject:
+    """Return the value of the request body, validated by schemas/<name>.json.
 
-    Numbers in the value are decimals. The text is for PostgreSQL. No body counts as `{}`, and a
-    byte order mark is ignored (RFC 8259, section 8.1).
+    Its numbers are decimals. No body counts as `{}`, and a byte order mark is ignored (RFC 8259,
+    section 8.1).
     Raises BadRequest for invalid JSON, ValidationError for violations of the schema, and the errors
     of read_raw.
     """
-    raw = (await read_raw(request)).removeprefix(BYTE_ORDER_MARK)
-    if not raw.strip(WHITE_SPACE):
-        raw = b"{}"
+    raw = _get_json(await read_raw(request))
     # Requests that have arrived together are all received before the first body is checked. The
     # same code then runs several times in a row, from the caches of the processor.
     await asyncio.sleep(0)
     value, warnings = await offload(len(raw), _parse_body, raw, name)
     _add_warnings(request, warnings)
-    return value, raw.decode()
+    return value
+
+
+def get_text(request: web.Request) -> str:
+    """Return the JSON text of the body that read_body has validated, for PostgreSQL."""
+    return _get_json(request[app_keys.BODY]).decode()
+
+
+def _get_json(raw: bytes) -> bytes:
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    return raw if raw.strip(WHITE_SPACE) else b"{}"
 
 
 def _parse_body(raw: bytes, name: str) -> tuple[JsonObject, list[dict[str, str]]]:
@@ -97,7 +103,7 @@ async def warn_of_removed(request: web.Request, stored: str, changes: JsonObject
         _add_warnings(request, await offload(len(stored), _find_removed, stored, objects))
 
 
-def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: asyncpg.Record) -> None:
+def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: Row) -> None:
     """Add a warning for each member of a document that is probably wrong.
 
     `row` has the tax registrations of the company.
@@ -276,21 +282,6 @@ async def check_if_match(
     tag = responses.etag(text.encode())
     if not responses.tag_matches(request.headers["If-Match"], tag):
         raise PreconditionFailed(CHANGED)
-
-
-def parse_document_instant(body: JsonMapping, member: str) -> datetime:
-    """Return the UTC instant of a document's member.
-
-    Raises ValidationError for a date that does not exist or is out of range.
-    """
-    try:
-        at = json_codec.parse_instant(body[member])
-        if FIRST_YEAR <= at.year <= LAST_YEAR:
-            return at
-    except ValueError:
-        pass
-    message = f"{member} must be a valid date between the years {FIRST_YEAR} and {LAST_YEAR}."
-    raise ValidationError([violation(f"/{member}", "format", message)])
 
 
 async def read_raw(request: web.Request) -> bytes:

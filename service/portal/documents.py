@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from service import json_codec
 from service.json_types import JsonObject
@@ -21,8 +21,14 @@ MOST_PAGE_ROWS = 1000  # rows of one page, of which 100 are requested
 MOST_SHOWN = 2000  # characters that are stored of a row that could not be read
 MOST_VALUE = 40  # characters of an unknown value in a problem
 
-STATUSES = {name.lower(): name for name in ("Submitted", "Valid", "Invalid", "Cancelled")}
-UNKNOWN = "Unknown"  # the status of a document whose status is none of these
+PortalStatus = Literal["Submitted", "Valid", "Invalid", "Cancelled", "Unknown"]
+STATUSES: dict[str, PortalStatus] = {
+    "submitted": "Submitted",
+    "valid": "Valid",
+    "invalid": "Invalid",
+    "cancelled": "Cancelled",
+}
+UNKNOWN: PortalStatus = "Unknown"  # the status of a document whose status is none of these
 
 #: Type name in lower case, letters only -> type code. Portal: 9
 TYPES = {
@@ -76,7 +82,7 @@ def _type_code(value: object) -> str | None:
     return TYPES.get(re.sub("[^a-z]", "", (text(value) or "").lower()))
 
 
-def _status(value: object) -> str | None:
+def _status(value: object) -> PortalStatus | None:
     found = text(value)
     if found and found.lower() not in STATUSES:
         raise Unreadable(f"is unknown: {found[:MOST_VALUE]}")
@@ -106,7 +112,7 @@ class Document:
     type_code: str | None = _member(_type_code, "typeName")  # "01" to "14"; None if unknown
     issuer_tin: str | None = _member(text, "issuerTin")
     issued_at: datetime | None = _member(instant, "dateTimeIssued")
-    status: str = _member(_status, "status", is_required=True)  # one of STATUSES, or UNKNOWN
+    status: PortalStatus = _member(_status, "status", is_required=True)
     long_id: str | None = _member(identifier, "longId")  # only after it became Valid
     received_at: datetime | None = _member(instant, "dateTimeReceived")
     validated_at: datetime | None = _member(instant, "dateTimeValidated")

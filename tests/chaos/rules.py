@@ -8,7 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from service.documents.states import DOCUMENT_TRANSITIONS, LOCKED, SUBMITTED_TRANSITIONS
+from service.documents.states import (
+    DOCUMENT_TRANSITIONS,
+    LOCKED,
+    SUBMITTED_TRANSITIONS,
+    DocumentStatus,
+)
 
 from .clients import KeyedRequest, Record
 from .facts import Event, Facts, Subject
@@ -20,7 +25,7 @@ Rule = Callable[[Facts], Iterator[Case]]
 
 #: Event -> status of its record after it. Other events do not change the status. All but the first
 #: name the submitted document that changed; without one, such an event changes nothing.
-STATUS_AFTER = {
+STATUS_AFTER: dict[str, DocumentStatus] = {
     "submitting": "Submitting",
     "submitted": "Submitted",
     "valid": "Valid",
@@ -155,7 +160,8 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
     status = FIRST[subject[0]]
     for event in history:
         after = _find_status_after(event)
-        if after is not None and after not in DOCUMENT_TRANSITIONS.get(status, set()):
+        is_known = status in DOCUMENT_TRANSITIONS
+        if after is not None and not (is_known and after in DOCUMENT_TRANSITIONS[status]):
             yield f"{event.name} while {status}"
         if event.name in CHANGES and status in LOCKED:
             yield f"{event.name} while {status}"
@@ -164,7 +170,7 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
         yield f"the status is {row['status']}"
 
 
-def _find_status_after(event: Event) -> str | None:
+def _find_status_after(event: Event) -> DocumentStatus | None:
     """Return the status of a record after an event, or None if the event does not change it."""
     changes = event.name == "submitting" or "submitted_document_id" in event.data
     return STATUS_AFTER.get(event.name) if changes else None
@@ -178,7 +184,7 @@ def _find_wrong_documents(statuses: dict[int, str], history: Sequence[Event]) ->
     for event in history:
         if document := event.data.get("submitted_document_id"):
             before, after = reached.get(document, "none"), event.data["status"]
-            if after not in SUBMITTED_TRANSITIONS.get(before, set()):
+            if before not in SUBMITTED_TRANSITIONS or after not in SUBMITTED_TRANSITIONS[before]:
                 yield f"submitted document {document} from {before} to {after}"
             reached[document] = after
     if reached != statuses:

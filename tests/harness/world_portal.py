@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.documents import Document
+from service.portal.documents import Document, PortalStatus
 from service.portal.responses import SubmissionReceipt
 from service.submission.machine.comparison_rules import LIVE
 from service.submission.machine.types import (
@@ -54,7 +54,7 @@ class Entry:
     due: datetime
     listed: datetime
     received_at: datetime  # by the portal's clock
-    status: str = "Submitted"
+    status: PortalStatus = "Submitted"
     first: "Entry | None" = None  # the entry that this one duplicates
     cancel_at: datetime | None = None  # when the portal processes a cancel request
     document_id: int = -1  # of the service

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import asyncpg
 import pytest
@@ -220,9 +220,9 @@ async def test_every_constraint_mapped_to_an_error_exists(owner: asyncpg.Connect
 @pytest.mark.parametrize(
     "constraint, words",
     [
-        ("documents_status", states.DOCUMENT_TRANSITIONS),
-        ("submitted_documents_status", states.SUBMITTED_TRANSITIONS),
-        ("submissions_state", states.SUBMISSION_TRANSITIONS),
+        ("documents_status", get_args(states.DocumentStatus)),
+        ("submitted_documents_status", get_args(states.SubmittedStatus)),
+        ("submissions_state", get_args(states.SubmissionState)),
         ("documents_only_unlocked_deleted", set(states.DOCUMENT_TRANSITIONS) - states.LOCKED),
         ("einvoice_requests_status", schema.get_values("einvoice_request_status")),
         ("signing_certificates_issuer_form", certificate.ISSUER_FORMS),
@@ -269,14 +269,15 @@ async def test_unique_index_covers_the_locked_states(owner: asyncpg.Connection) 
 
 
 @pytest.mark.parametrize(
-    "moves",
+    "moves, values",
     [
-        states.DOCUMENT_TRANSITIONS,
-        states.SUBMITTED_TRANSITIONS,
-        states.SUBMISSION_TRANSITIONS,
+        (states.DOCUMENT_TRANSITIONS, states.DocumentStatus),
+        (states.SUBMITTED_TRANSITIONS, states.SubmittedStatus),
+        (states.SUBMISSION_TRANSITIONS, states.SubmissionState),
     ],
 )
-def test_every_transition_leads_to_a_known_state(moves: Any) -> None:
+def test_every_state_has_transitions_to_known_states(moves: Any, values: Any) -> None:
+    assert set(moves) == set(get_args(values))
     assert set().union(*moves.values()) <= set(moves)
 
 

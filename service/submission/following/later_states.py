@@ -16,12 +16,16 @@ BLOCK = 2000  # submissions whose polls are ended in one statement
 
 
 def describe_change(
-    config: Config, submitted_document_id: int, there: Document, errors: list[Error] | None = None
+    config: Config,
+    submitted_document_id: int,
+    there: Document,
+    status: states.SubmittedStatus,
+    errors: list[Error] | None = None,
 ) -> Change:
-    """Return the change of a document to the state that the portal shows."""
+    """Return the change of a document to the state that the portal shows, which has a status."""
     return Change(
         submitted_document_id,
-        there.status,
+        status,
         uuid=there.uuid,
         long_id=there.long_id,
         validation_link=_validation_link(config, there),
@@ -29,7 +33,7 @@ def describe_change(
         submitted_at=there.received_at,
         validated_at=there.validated_at,
         cancelled_at=there.cancelled_at,
-        cancel_reason=there.reason if there.status == "Cancelled" else None,
+        cancel_reason=there.reason if status == "Cancelled" else None,
     )
 
 
@@ -95,8 +99,9 @@ async def _write_changes(
     """Store the states that follow those of the rows, one submission in each transaction."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for row, there in shown:
-        if there.status in states.SUBMITTED_TRANSITIONS[row["status"]] - {"Invalid"}:
-            change = describe_change(context.config, row["id"], there)
+        moves = states.SUBMITTED_TRANSITIONS[row["status"]]
+        if there.status in moves and there.status != "Invalid":
+            change = describe_change(context.config, row["id"], there, there.status)
             changes[row["submission_id"]].append(change)
     for submission_id, changed in changes.items():
         async with context.database.company(company_id) as conn:

@@ -149,4 +149,4 @@ async def _find_change(
             errors = there.errors
     if there.status not in moves:
         return None
-    return describe_change(context.config, doc.id, there, errors), first
+    return describe_change(context.config, doc.id, there, there.status, errors), first

@@ -542,7 +542,9 @@ def _record(sightings: Iterable[Sighting]) -> list[Command]:
     return [RecordSightings(recorded)] if recorded else []
 
 
-def _set_all(submission: Submission, status: str, errors: list[Error]) -> tuple[Change, ...]:
+def _set_all(
+    submission: Submission, status: states.SubmittedStatus, errors: list[Error]
+) -> tuple[Change, ...]:
     return tuple(Change(doc.id, status, errors=errors) for doc in submission.docs)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from service.documents.states import SubmissionState
+from service.documents.states import SubmissionState, SubmittedStatus
 from service.json_types import JsonObject
 from service.portal.responses import SubmissionReceipt
 
@@ -51,7 +51,7 @@ class SubmittedDocument:
     number: str
     document_type: str
     issued_at: datetime
-    status: str = "Submitting"
+    status: SubmittedStatus = "Submitting"
     uuid: str | None = None
     validated_at: datetime | None = None
 
@@ -264,7 +264,7 @@ class Change:
     """New values of one document. None leaves a member unchanged."""
 
     id: int
-    status: str
+    status: SubmittedStatus
     uuid: str | None = None
     long_id: str | None = None
     validation_link: str | None = None

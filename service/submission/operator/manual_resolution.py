@@ -34,7 +34,10 @@ NOT_RECEIVED = "An operator has confirmed that the portal never received the doc
 TAKEN = "{} is recorded for another document."
 UNREADABLE = "The portal lists {}, which may be one of the documents and cannot be read: {}"
 #: Status of a document that the portal does not have -> its new status.
-RELEASED = {"Submitting": "NotSent", "Submitted": "Invalid"}
+RELEASED: dict[states.SubmittedStatus, states.SubmittedStatus] = {
+    "Submitting": "NotSent",
+    "Submitted": "Invalid",
+}
 
 
 class CannotResolve(Exception):

@@ -19,6 +19,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents import states
+from service.documents.body_checks import SubmissionRequest
 from service.documents.checks import preflight
 from service.documents.kind import INVOICE, DocumentKind
 from service.documents.rows import Row
@@ -26,7 +27,7 @@ from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest, describe_error, format_traceback, make_reason
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonObject
 from service.loops import wait_for_event
 from service.offload import offload
 from service.submission import store
@@ -84,18 +85,6 @@ HELD_OUTCOME = (
 Guard = Callable[[Connection, Row], Awaitable[None]]
 
 
-class SubmissionRequest(NamedTuple):
-    """The submission that a body asks for: now, or if the setting of its company says so."""
-
-    at_once: bool
-    if_set: bool
-
-    @property
-    def is_possible(self) -> bool:
-        """Return whether a submission may follow."""
-        return self.at_once or self.if_set
-
-
 @dataclass(frozen=True, slots=True)
 class Started:
     """A stored submission, or the errors that prevented it."""
@@ -143,7 +132,7 @@ class Outcome(NamedTuple):
     id: int
     submitted_document_id: int
     state: states.SubmissionState
-    status: str
+    status: states.SubmittedStatus
     errors: str
     last_error: str | None
     is_held: bool
@@ -174,7 +163,7 @@ async def submit(
 
 async def _begin(
     context: SubmissionContext, company_id: int, kind: DocumentKind, document_id: int, guard: Guard
-) -> tuple[str, Claim | None]:
+) -> tuple[states.DocumentStatus, Claim | None]:
     """Store the submission of a record that has none. Return the record's status and the claim.
 
     Raises BadRequest, after it was recorded, if the submission is refused. If the commit was not
@@ -204,11 +193,6 @@ async def _begin(
     return "Submitting", prepared
 
 
-def read_submission_request(body: JsonMapping) -> SubmissionRequest:
-    """Return the submission that the body of an invoice asks for."""
-    return SubmissionRequest(body.get("submitImmediately", False), body.get("isReady", False))
-
-
 async def start_if_requested(
     context: SubmissionContext,
     conn: Connection,
@@ -220,14 +204,13 @@ async def start_if_requested(
 
     Return None if none is requested. A document that cannot be submitted raises nothing.
     """
-    if not (
-        requested.at_once
-        or (requested.if_set and await sql.company_auto_submits(conn, company_id=company_id))
-    ):
+    if requested == "none":
+        return None
+    if requested == "if_set" and not await sql.company_auto_submits(conn, company_id=company_id):
         return None
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
-    at_once = requested.at_once and not is_held
+    at_once = requested == "at_once" and not is_held
     order = SubmissionOrder("retry", context.config.portal_lease if at_once else None)
     prepared = await prepare_submission(
         context, conn, LockedRecord(company_id, INVOICE, row), order
