@@ -19,8 +19,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
-from service.documents.ubl.pointers import locate_errors
-from service.errors import describe_error
+from service.errors import describe_error, make_reason
 from service.json_types import JsonMapping, JsonObject
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission.context import Claim, SubmissionContext
@@ -28,6 +27,7 @@ from service.submission.foreign_uuids import mask_foreign_uuids
 from service.submission.machine import state_machine
 from service.submission.machine.failures import describe_not_sent, name_failure
 from service.submission.machine.types import (
+    NO_DELAY,
     Change,
     Part,
     RecordSightings,
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 # The unique index that gives a uuid to one document of all companies
 UUID_ONCE = "submitted_documents_uuid_once"
+UUID_TAKEN = make_reason(
+    "UuidTaken", "The portal returned an identifier that cannot be recorded for this document."
+)
 REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
 
 #: Columns of a submission with the same name in Submission.
@@ -194,7 +197,7 @@ async def write(
             raise
     taken = await _find_taken(context, claim, submission, command)
     log.error("submission %s: %d uuids belong to other documents", claim, len(taken))
-    command = state_machine.exclude_taken(submission, command, taken)
+    command = exclude_taken(submission, command, taken)
     return await _write_once(context, claim, submission, command)
 
 
@@ -254,6 +257,21 @@ async def _find_taken(
         if uuid in repeated or (uuid in recorded and submitted_document_id not in unchanged)
     }
     return taken or set(uuids)
+
+
+def exclude_taken(submission: Submission, command: Write, taken: set[int]) -> Write:
+    """Return the Write with documents left to manual review whose uuids other documents have.
+
+    `taken` are their ids. They do not change, so that the uuid stays with the other document.
+    """
+    changes = tuple(change for change in command.changes if change.id not in taken)
+    parts = tuple(replace(part, ids=part.ids - taken) for part in command.parts if part.ids - taken)
+    staying = {doc.id for doc in submission.docs} - command.moved_ids
+    if staying <= taken:  # the submission itself needs review, with all taken documents
+        command = replace(command, state="NeedsPerson", delay=NO_DELAY, error=UUID_TAKEN)
+        return replace(command, changes=changes, parts=parts)
+    review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
+    return replace(command, changes=changes, parts=(*parts, review))
 
 
 async def write_result(
@@ -429,7 +447,6 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
     """
     if not changes:
         return
-    changes = await _locate_errors(conn, company_id, changes)
     text = json_codec.dumps([_change_values(change) for change in changes])
     moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
     for row in moved:
@@ -451,23 +468,6 @@ async def write_facts(
     await sql.subjects_lock(conn, company_id=company_id, submission_id=submission_id)
     await apply_changes(conn, company_id, changes)
     await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
-
-
-async def _locate_errors(
-    conn: Connection, company_id: int, changes: Sequence[Change]
-) -> Sequence[Change]:
-    """Return the changes with the members of the request that the portal's errors concern."""
-    ids = [change.id for change in changes if change.errors]
-    if not ids:
-        return changes
-    rows = await sql.submitted_document_types(conn, company_id=company_id, ids=ids)
-    types = {row["id"]: row["document_type"] for row in rows}
-    return [
-        replace(change, errors=locate_errors(change.errors, types[change.id]))
-        if change.errors and change.id in types
-        else change
-        for change in changes
-    ]
 
 
 def _change_values(change: Change) -> JsonObject:
