@@ -23,6 +23,8 @@ import asyncpg
 from service.config import SILENCE_SECONDS
 
 Connection = asyncpg.Connection
+Record = asyncpg.Record
+UniqueViolationError = asyncpg.UniqueViolationError
 #: Smaller oids are assigned in the source of PostgreSQL and mean the same type in every database.
 FIRST_GENERATED_OID = 10_000
 #: Prepared statements of a connection, more than there are named statements.

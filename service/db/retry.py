@@ -3,24 +3,20 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import asyncpg
 
-from service.db.connections import Connection, count_warnings
+from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transient_errors import UNAVAILABLE, is_aborted
-from service.errors import Unavailable, describe_error, retry_after
+from service.db.transactions import watch_commits
+from service.db.transient_errors import is_aborted
+from service.errors import describe_error
 
 TRIES = 3  # Attempts at work that PostgreSQL aborts.
 #: How often work waits for its locks, a second each time.
 LOCK_TRIES = 120
-
-#: The writing transactions of retryable work that were, or may have been, committed.
-_COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
@@ -33,17 +29,10 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
 
     It is not repeated once one of its writing transactions was, or may have been, committed.
     """
-    outer = _COMMITTED.get()
-    committed: list[bool] = []
-    token = _COMMITTED.set(committed)
-    try:
+    with watch_commits() as committed:
         return await _repeat(
             TRIES, 0.05, lambda: work(value), lambda error: not committed and is_aborted(error)
         )
-    finally:
-        _COMMITTED.reset(token)
-        if outer is not None:
-            outer += committed
 
 
 async def retry_locked(
@@ -84,25 +73,3 @@ async def _repeat(
             log.warning("%s: %s", message, describe_error(error))
         await asyncio.sleep(pause * random.uniform(1, 2))
     return await work()
-
-
-@contextmanager
-def noting_commit(conn: Connection) -> Iterator[None]:
-    """Note that the block committed a transaction, so that it is not retried.
-
-    After an error other than an abort, the commit may have happened. Raises Unavailable after a
-    warning: the transaction is committed, but no synchronous standby has confirmed it.
-    """
-    error: asyncpg.PostgresError | None = None
-    warnings = count_warnings(conn)
-    try:
-        yield
-    except asyncpg.PostgresError as raised:
-        error = raised
-        raise
-    finally:
-        committed = _COMMITTED.get()
-        if committed is not None and not (error and is_aborted(error)):
-            committed.append(True)
-    if count_warnings(conn) > warnings:
-        raise Unavailable(UNAVAILABLE, retry_after(2))

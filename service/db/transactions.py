@@ -2,25 +2,37 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from contextvars import ContextVar
 from typing import Literal, NamedTuple, TypeVar
+
+import asyncpg
 
 from service.config import Config
 from service.db.audit_actor import get_actor
-from service.db.connections import Connection
+from service.db.connections import Connection, count_warnings
 from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
-from service.db.retry import noting_commit
 from service.db.statements import Result, Statement, sql
 from service.db.transient_errors import (
     TRANSIENT_DB_ERRORS,
-    is_lost,
+    UNAVAILABLE,
+    is_aborted,
     is_transient,
-    terminate_interrupted,
 )
-from service.errors import Busy, retry_after
+from service.errors import Busy, Unavailable, retry_after
 
 CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.
+
+#: Reports of a server that closes the connection.
+_SHUTDOWNS = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
+#: The writing transactions that were, or may have been, committed while `watch_commits` runs.
+_COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
 
 #: Begins a transaction of rows of people, who belong to no company, with the actor.
 _BEGIN = (
@@ -95,7 +107,7 @@ class Database:
 
         After an error other than an abort it may have been committed.
         """
-        with _Releasing(self.pool, conn := await self._acquire_recent()), noting_commit(conn):
+        with _Releasing(self.pool, conn := await self._acquire_recent()), _note_commit(conn):
             return await statement(conn, **values)
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
@@ -226,7 +238,7 @@ async def _ending_transaction(
         if not conn.is_closed():
             await _roll_back(conn, seconds)
         raise
-    with noting_commit(conn) if is_writing else nullcontext():
+    with _note_commit(conn) if is_writing else nullcontext():
         await conn.execute("commit")
 
 
@@ -235,4 +247,60 @@ async def _roll_back(conn: Connection, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await conn.execute("rollback")
     except TRANSIENT_DB_ERRORS:
+        conn.terminate()
+
+
+@contextmanager
+def watch_commits() -> Iterator[list[bool]]:
+    """Yield a list with an item for each writing transaction of the block that was committed.
+
+    It has one too for a transaction that may have been committed.
+    """
+    outer = _COMMITTED.get()
+    committed: list[bool] = []
+    token = _COMMITTED.set(committed)
+    try:
+        yield committed
+    finally:
+        _COMMITTED.reset(token)
+        if outer is not None:
+            outer += committed
+
+
+@contextmanager
+def _note_commit(conn: Connection) -> Iterator[None]:
+    """Note for `watch_commits` that the block committed a transaction.
+
+    After an error other than an abort, the commit may have happened. Raises Unavailable after a
+    warning: the transaction is committed, but no synchronous standby has confirmed it.
+    """
+    error: asyncpg.PostgresError | None = None
+    warnings = count_warnings(conn)
+    try:
+        yield
+    except asyncpg.PostgresError as raised:
+        error = raised
+        raise
+    finally:
+        committed = _COMMITTED.get()
+        if committed is not None and not (error and is_aborted(error)):
+            committed.append(True)
+    if count_warnings(conn) > warnings:
+        raise Unavailable(UNAVAILABLE, retry_after(2))
+
+
+def is_lost(conn: Connection, error: BaseException) -> bool:
+    """Return whether a statement failed because its connection is lost.
+
+    PostgreSQL cancels a slow statement before STATEMENT_SECONDS: after a TimeoutError, the
+    connection is silently dead.
+    """
+    if isinstance(error, _SHUTDOWNS):
+        return True
+    return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS)
+
+
+def terminate_interrupted(conn: Connection, error: BaseException) -> None:
+    """Terminate a connection whose statement may still be running, or that the server closes."""
+    if isinstance(error, (TimeoutError, asyncio.CancelledError, *_SHUTDOWNS)):
         conn.terminate()

@@ -1,10 +1,7 @@
 """Errors that come from the state of PostgreSQL and not from a value."""
 
-import asyncio
-
 import asyncpg
 
-from service.db.connections import Connection
 from service.errors import Unavailable
 
 UNAVAILABLE = "The service is not available for a moment, please try again."
@@ -27,8 +24,6 @@ ABORTED_TRANSACTION_ERRORS = (
     asyncpg.SerializationError,
     asyncpg.InvalidCachedStatementError,
 )
-#: Reports of a server that closes the connection.
-_SHUTDOWNS = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -56,20 +51,3 @@ def is_aborted(error: BaseException) -> bool:
     if any(isinstance(report, asyncpg.AdminShutdownError) for report in reports):
         return True
     return isinstance(error, ABORTED_TRANSACTION_ERRORS)
-
-
-def is_lost(conn: Connection, error: BaseException) -> bool:
-    """Return whether a statement failed because its connection is lost.
-
-    PostgreSQL cancels a slow statement before STATEMENT_SECONDS: after a TimeoutError, the
-    connection is silently dead.
-    """
-    if isinstance(error, _SHUTDOWNS):
-        return True
-    return conn.is_closed() and isinstance(error, TRANSIENT_DB_ERRORS)
-
-
-def terminate_interrupted(conn: Connection, error: BaseException) -> None:
-    """Terminate a connection whose statement may still be running, or that the server closes."""
-    if isinstance(error, (TimeoutError, asyncio.CancelledError, *_SHUTDOWNS)):
-        conn.terminate()

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -51,7 +51,7 @@ class SubmissionWaiters:
             event.set()
 
     @contextmanager
-    def waiting(self, company_id: int, submission_id: int) -> Iterator[asyncio.Event]:
+    def waiting(self, company_id: int, submission_id: int) -> Generator[asyncio.Event]:
         """Yield an event that is set whenever the submission changes during the block."""
         name, event = f"{company_id}:{submission_id}", asyncio.Event()
         self._waiting.setdefault(name, []).append(event)
@@ -79,9 +79,9 @@ class SubmissionContext:
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set when work may be due
     #: Set when long work should end at its next pause.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: set[asyncio.Task[object]] = field(default_factory=set)
+    tasks: set[asyncio.Task[object]] = field(default_factory=set[asyncio.Task[object]])
     #: Operation of the portal -> monotonic time until which requests would be held.
-    held: dict[str, float] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict[str, float])
 
     async def sign_in(self, company_id: int) -> "CompanyContext":
         """Return the context for the requests of one flow about a company.

@@ -1,6 +1,7 @@
 """The uuids in the portal's rejections of duplicates, which may be another company's."""
 
 import re
+from typing import TypedDict
 
 from service.db.statements import sql
 from service.submission.context import SubmissionContext
@@ -12,6 +13,13 @@ ANOTHER = "another document"  # replaces a uuid that may be another company's
 _UUID = re.compile(r"\b(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,64}\b", re.ASCII)
 
 
+class RecordedRow(TypedDict):
+    """A row of uuids_recorded."""
+
+    uuid: str
+    own_submission: int | None  # null for another company's document
+
+
 async def mask_foreign_uuids(
     context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
 ) -> list[Error]:
@@ -20,7 +28,7 @@ async def mask_foreign_uuids(
     if not uuids:
         return errors
     async with context.database.reading(company_id) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+        rows: list[RecordedRow] = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
         is_shared = await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
     own = {row["uuid"] for row in rows if row["own_submission"] is not None}
     recorded = {row["uuid"] for row in rows}

@@ -3,11 +3,9 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from asyncpg import Record
-
 from service import json_codec
 from service.config import Config
-from service.db.connections import Connection
+from service.db.connections import Connection, Record
 from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind

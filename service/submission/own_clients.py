@@ -24,23 +24,22 @@ log = logging.getLogger(__name__)
 
 
 async def load(database: Database, config: Config, company_id: int) -> OwnClient | None:
-    """Return a company's own client, or None if it uses the operator's."""
-    async with database.reading(company_id) as conn:
-        row = await sql.portal_credentials_get(conn, company_id=company_id)
+    """Return a company's own client, or None if it uses the operator's.
+
+    The operator's is no substitute for a secret that cannot be decrypted.
+    """
+    row = await database.read(sql.portal_credentials_get, company_id=company_id)
     if row is None:
         return None
-    return OwnClient(row["tin"], _open(config, company_id, row["client_id"], row["sealed_secret"]))
-
-
-def _open(config: Config, company_id: int, client_id: str, sealed: bytes) -> Login:
-    """Return the login. The operator's is no substitute for a secret that cannot be decrypted."""
     vault = Vault(config.secret_key, config.secret_key_previous)
+    secret, problem = b"", ""
     try:
-        secret = vault.open(sealed, company_id, PORTAL_SECRET)
+        secret = vault.open(row["sealed_secret"], company_id, PORTAL_SECRET)
     except DecryptionError as error:
         log.error("portal: cannot decrypt the secret of company %d: %s", company_id, error)
-        return Login(client_id, "", is_own=True, problem=UNREADABLE)
-    return Login(client_id, secret.decode(), is_own=True)
+        problem = UNREADABLE
+    login = Login(row["client_id"], secret.decode(), is_own=True, problem=problem)
+    return OwnClient(row["tin"], login)
 
 
 async def store(conn: Connection, config: Config, company_id: int, own: OwnClient) -> None:

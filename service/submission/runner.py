@@ -18,7 +18,6 @@ from service.submission.machine.types import (
     Command,
     Error,
     Event,
-    FindByNumber,
     RecordSightings,
     ReleaseClaim,
     Submission,
@@ -103,11 +102,9 @@ async def begin_claimed(context: SubmissionContext, claim: Claim) -> SubmissionR
     return submission_run if submission_run and submission_run.is_open else None
 
 
-async def advance(
-    context: SubmissionContext, submission_run: SubmissionRun, event: Event
-) -> FindByNumber | None:
-    """Apply an event and carry out what follows. Return a search, which the caller makes."""
-    claim, search = submission_run.claim, None
+async def advance(context: SubmissionContext, submission_run: SubmissionRun, event: Event) -> None:
+    """Apply an event and carry out what follows."""
+    claim = submission_run.claim
     for step in submission_run.step(event, context.config):
         match step.command:
             case RecordSightings():
@@ -117,9 +114,6 @@ async def advance(
                 await store.write(context, claim, step.before, step.command)
             case ReleaseClaim(wait):
                 await store.release(context, claim.company_id, [(claim, wait)])
-            case FindByNumber():
-                search = step.command
-    return search
 
 
 async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:

@@ -1,3 +1,4 @@
+# pyright: standard
 """Stores submissions: loads claimed ones, and writes results, sightings and released claims."""
 
 import asyncio
@@ -9,25 +10,22 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
-
-import asyncpg
-from asyncpg import Record
+from typing import Concatenate, ParamSpec, TypedDict, TypeVar
 
 from service import failpoints, json_codec
-from service.db.connections import Connection
+from service.db.connections import Connection, UniqueViolationError
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
-from service.documents.ubl.pointers import locate_errors
-from service.errors import describe_error
-from service.json_types import JsonMapping, JsonObject
+from service.errors import describe_error, make_reason
+from service.json_types import JsonObject
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission.context import Claim, SubmissionContext
-from service.submission.foreign_uuids import mask_foreign_uuids
+from service.submission.foreign_uuids import RecordedRow, mask_foreign_uuids
 from service.submission.machine import state_machine
 from service.submission.machine.failures import describe_not_sent, name_failure
 from service.submission.machine.types import (
+    NO_DELAY,
     Change,
     Part,
     RecordSightings,
@@ -41,33 +39,73 @@ log = logging.getLogger(__name__)
 
 # The unique index that gives a uuid to one document of all companies
 UUID_ONCE = "submitted_documents_uuid_once"
-REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
-
-#: Columns of a submission with the same name in Submission.
-_COLUMNS = (
-    "state",
-    "on_absence",
-    "now",
-    "tin",
-    "claims",
-    "reads",
-    "absence_confirmations",
-    "absence_confirmed_at",
-    "first_sent_at",
-    "last_sent_at",
-    "submission_uid",
-    "possibly_received",
+UUID_TAKEN = make_reason(
+    "UuidTaken", "The portal returned an identifier that cannot be recorded for this document."
 )
+REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
 
 ClaimOrCompany = TypeVar("ClaimOrCompany", Claim, int)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+class SubmissionRow(TypedDict):
+    """A row of submission_get and of submission_claim_batch."""
+
+    id: int
+    state: states.SubmissionState
+    on_absence: str
+    tin: str
+    fence: int
+    reads: int
+    claims: int
+    absence_confirmations: int
+    absence_confirmed_at: datetime | None
+    submission_uid: str | None
+    possibly_received: bool
+    first_sent_at: datetime | None
+    last_sent_at: datetime | None
+    last_error: str | None
+    now: datetime
+
+
+class DocumentRow(TypedDict):
+    """A row of submission_documents."""
+
+    submission_id: int
+    id: int
+    number: str
+    document_type: str
+    issued_at: datetime
+    status: str
+    uuid: str | None
+    validated_at: datetime | None
+
+
+class SightingRow(TypedDict):
+    """A row of sightings_of."""
+
+    submission_id: int
+    submitted_document_id: int
+    uuid: str
+    number: str
+    submission_uid: str | None
+    via: str
+
+
+class ContentRow(TypedDict):
+    """A row of submission_contents."""
+
+    submission_id: int
+    number: str
+    document_hash: str
+    content: bytes
+
+
 async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
     """Return a claimed submission as stored, or None if the claim was lost."""
     async with context.database.reading(claim.company_id) as conn:
-        row = await sql.submission_get(conn, **claim.key)
+        row: SubmissionRow = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
         return (await _read_submissions(conn, claim.company_id, [row]))[0]
@@ -81,7 +119,7 @@ async def claim_batch(
     Submissions that are no longer Uncertain, or that another process has claimed, are left out.
     """
     async with context.database.company(company_id) as conn:
-        rows = await sql.submission_claim_batch(
+        rows: list[SubmissionRow] = await sql.submission_claim_batch(
             conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
         )
         submissions = await _read_submissions(conn, company_id, rows)
@@ -90,14 +128,22 @@ async def claim_batch(
 
 
 async def _read_submissions(
-    conn: Connection, company_id: int, rows: Sequence[Record]
+    conn: Connection, company_id: int, rows: Sequence[SubmissionRow]
 ) -> list[Submission]:
     """Return the submissions of some rows in their order, with their documents and sightings."""
     ids = [row["id"] for row in rows]
     docs = await read_documents(conn, company_id, ids)
     sent = [row["id"] for row in rows if row["first_sent_at"]]
-    shown = await sql.sightings_of(conn, company_id=company_id, ids=sent) if sent else ()
-    sightings = _group_by_submission(shown)
+    shown: list[SightingRow] = []
+    if sent:
+        shown = await sql.sightings_of(conn, company_id=company_id, ids=sent)
+    sightings = _group(
+        (
+            row["submission_id"],
+            Sighting(row["submitted_document_id"], row["uuid"], row["submission_uid"], row["via"]),
+        )
+        for row in shown
+    )
     return [
         _make_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows
     ]
@@ -107,47 +153,61 @@ async def read_documents(
     conn: Connection, company_id: int, ids: list[int]
 ) -> dict[int, tuple[SubmittedDocument, ...]]:
     """Return {submission id: its documents}."""
-    rows = await sql.submission_documents(conn, company_id=company_id, ids=ids)
-    return {
-        submission_id: tuple(SubmittedDocument(**row) for row in group)
-        for submission_id, group in _group_by_submission(rows).items()
-    }
-
-
-def _group_by_submission(rows: Iterable[Record]) -> dict[int, list[JsonObject]]:
-    """Return {submission id: its rows}, without the column submission_id."""
-    groups: dict[int, list[JsonObject]] = {}
-    for row in map(dict, rows):
-        groups.setdefault(row.pop("submission_id"), []).append(row)
-    return groups
-
-
-def _make_submission(
-    row: Record, docs: tuple[SubmittedDocument, ...], sightings: Iterable[JsonMapping]
-) -> Submission:
-    return Submission(
-        docs=docs,
-        sightings=tuple(
-            Sighting(one["submitted_document_id"], one["uuid"], one["submission_uid"], one["via"])
-            for one in sightings
-        ),
-        **_read_last_error(row["last_error"]),
-        **{name: row[name] for name in _COLUMNS},
+    rows: list[DocumentRow] = await sql.submission_documents(conn, company_id=company_id, ids=ids)
+    return _group(
+        (
+            row["submission_id"],
+            SubmittedDocument(
+                id=row["id"],
+                number=row["number"],
+                document_type=row["document_type"],
+                issued_at=row["issued_at"],
+                status=row["status"],
+                uuid=row["uuid"],
+                validated_at=row["validated_at"],
+            ),
+        )
+        for row in rows
     )
 
 
-def _read_last_error(last_error: str | None) -> JsonObject:
-    """Return the values of a Submission that are stored in its last error.
+def _group(pairs: Iterable[tuple[int, Result]]) -> dict[int, tuple[Result, ...]]:
+    """Return {submission id: its values}."""
+    groups: dict[int, list[Result]] = {}
+    for submission_id, value in pairs:
+        groups.setdefault(submission_id, []).append(value)
+    return {submission_id: tuple(group) for submission_id, group in groups.items()}
 
-    These are an unconfirmed refusal, or the times since when the portal does not know it.
-    """
-    error = json_codec.loads(last_error.encode()) if last_error else {}
-    if error.get("code") == state_machine.REFUSED_AGAIN:
-        return {"refusal": error}
-    if error.get("code") != state_machine.NOT_FOUND:
-        return {}
-    times = {"unknown_since": error.get("since"), "searched_at": error.get("searched_at")}
-    return {name: datetime.fromisoformat(text) for name, text in times.items() if text}
+
+def _make_submission(
+    row: SubmissionRow, docs: tuple[SubmittedDocument, ...], sightings: tuple[Sighting, ...]
+) -> Submission:
+    # An unconfirmed refusal, or the times since when the portal does not know the submission.
+    error: JsonObject = json_codec.loads((row["last_error"] or "{}").encode())
+    is_unknown = error.get("code") == state_machine.NOT_FOUND
+    return Submission(
+        state=row["state"],
+        on_absence=row["on_absence"],
+        now=row["now"],
+        tin=row["tin"],
+        docs=docs,
+        sightings=sightings,
+        claims=row["claims"],
+        reads=row["reads"],
+        absence_confirmations=row["absence_confirmations"],
+        absence_confirmed_at=row["absence_confirmed_at"],
+        first_sent_at=row["first_sent_at"],
+        last_sent_at=row["last_sent_at"],
+        submission_uid=row["submission_uid"],
+        possibly_received=row["possibly_received"],
+        refusal=error if error.get("code") == state_machine.REFUSED_AGAIN else None,
+        unknown_since=_parse_time(error.get("since")) if is_unknown else None,
+        searched_at=_parse_time(error.get("searched_at")) if is_unknown else None,
+    )
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def persistent(
@@ -192,12 +252,12 @@ async def write(
     command = await _mask_uuids(context, claim, submission, command)
     try:
         return await _write_once(context, claim, submission, command)
-    except asyncpg.UniqueViolationError as error:
+    except UniqueViolationError as error:
         if getattr(error, "constraint_name", None) != UUID_ONCE:
             raise
     taken = await _find_taken(context, claim, submission, command)
     log.error("submission %s: %d uuids belong to other documents", claim, len(taken))
-    command = state_machine.exclude_taken(submission, command, taken)
+    command = exclude_taken(submission, command, taken)
     return await _write_once(context, claim, submission, command)
 
 
@@ -245,7 +305,7 @@ async def _find_taken(
     """
     uuids = {change.id: change.uuid for change in command.changes if change.uuid}
     async with context.database.reading(claim.company_id) as conn:
-        rows = await sql.uuids_recorded(
+        rows: list[RecordedRow] = await sql.uuids_recorded(
             conn, company_id=claim.company_id, uuids=list(uuids.values())
         )
     unchanged = {doc.id for doc in submission.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
@@ -257,6 +317,21 @@ async def _find_taken(
         if uuid in repeated or (uuid in recorded and submitted_document_id not in unchanged)
     }
     return taken or set(uuids)
+
+
+def exclude_taken(submission: Submission, command: Write, taken: set[int]) -> Write:
+    """Return the Write with documents left to manual review whose uuids other documents have.
+
+    `taken` are their ids. They do not change, so that the uuid stays with the other document.
+    """
+    changes = tuple(change for change in command.changes if change.id not in taken)
+    parts = tuple(replace(part, ids=part.ids - taken) for part in command.parts if part.ids - taken)
+    staying = {doc.id for doc in submission.docs} - command.moved_ids
+    if staying <= taken:  # the submission itself needs review, with all taken documents
+        command = replace(command, state="NeedsPerson", delay=NO_DELAY, error=UUID_TAKEN)
+        return replace(command, changes=changes, parts=parts)
+    review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
+    return replace(command, changes=changes, parts=(*parts, review))
 
 
 async def write_result(
@@ -432,7 +507,6 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
     """
     if not changes:
         return
-    changes = await _locate_errors(conn, company_id, changes)
     text = json_codec.dumps([_change_values(change) for change in changes])
     moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
     for row in moved:
@@ -454,23 +528,6 @@ async def write_facts(
     await sql.subjects_lock(conn, company_id=company_id, submission_id=submission_id)
     await apply_changes(conn, company_id, changes)
     await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
-
-
-async def _locate_errors(
-    conn: Connection, company_id: int, changes: Sequence[Change]
-) -> Sequence[Change]:
-    """Return the changes with the members of the request that the portal's errors concern."""
-    ids = [change.id for change in changes if change.errors]
-    if not ids:
-        return changes
-    rows = await sql.submitted_document_types(conn, company_id=company_id, ids=ids)
-    types = {row["id"]: row["document_type"] for row in rows}
-    return [
-        replace(change, errors=locate_errors(change.errors, types[change.id]))
-        if change.errors and change.id in types
-        else change
-        for change in changes
-    ]
 
 
 def _change_values(change: Change) -> JsonObject:

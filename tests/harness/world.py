@@ -15,6 +15,7 @@ from types import coroutine
 from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
+from service.submission import store
 from service.submission.following import matching
 from service.submission.machine import cancellation, comparison_rules, state_machine
 from service.submission.machine.types import (
@@ -24,7 +25,6 @@ from service.submission.machine.types import (
     Claimed,
     Command,
     Event,
-    FindByNumber,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
@@ -540,8 +540,7 @@ class World(Tables):
             if not job.step():
                 self._end(process)
         elif job and job.commands:
-            if event := self._carry_out(job, job.commands.pop(0)):
-                self._hear(job, event)
+            self._carry_out(job, job.commands.pop(0))
         elif job and job.request:
             self._continue_request(job, job.request)
         else:
@@ -594,8 +593,7 @@ class World(Tables):
 
     # Commands of a submission
 
-    def _carry_out(self, job: Job, command: Command) -> Event | None:
-        """Carry out a command and return the event that it produces."""
+    def _carry_out(self, job: Job, command: Command) -> None:
         match command:
             case RecordSightings():
                 self._keep(job, command)
@@ -603,9 +601,6 @@ class World(Tables):
                 self._write(job, command)
             case ReleaseClaim():
                 self._release(job, command)
-            case FindByNumber():
-                return StatesUnavailable(LOST, unknown=True, searched=True)
-        return None
 
     def _add(self, submission: Submission) -> int:
         submission_id = self._next("submissions")
@@ -664,7 +659,7 @@ class World(Tables):
     def _exclude_taken(self, submission_id: int, before: Submission, command: Write) -> Write:
         owned = self._owned_by_others(submission_id)
         taken = {change.id for change in command.changes if change.uuid in owned}
-        return state_machine.exclude_taken(before, command, taken) if taken else command
+        return store.exclude_taken(before, command, taken) if taken else command
 
     def _uncount(self, row: Row) -> None:
         row.submission = replace(row.submission, claims=max(0, row.submission.claims - 1))
@@ -899,7 +894,10 @@ class World(Tables):
     def read_states(self, job: Job) -> Event:
         """Return the states of the documents that have changed, or fail."""
         if self.portal.is_hostile and self.choose((False, False, False, True)):
-            return StatesUnavailable(LOST, unknown=self.choose((False, True)))
+            is_unknown = self.choose((False, True))
+            return StatesUnavailable(
+                LOST, unknown=is_unknown, searched=is_unknown and self.choose((False, True))
+            )
         changes: list[Change] = []
         duplicates: dict[int, Sighting] = {}
         for doc in job.submission.docs:

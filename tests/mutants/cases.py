@@ -2741,7 +2741,7 @@ PROVEN_FAILOVERS = (
     ),
     Mutant(
         "commit-without-confirmation-succeeds",
-        "service/db/retry.py",
+        "service/db/transactions.py",
         "if count_warnings(conn) > warnings:",
         "if False:",
         f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",

@@ -5,9 +5,9 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from service.submission.following.poll import needs_search
 from service.submission.machine import state_machine
 from service.submission.machine.types import (
-    FindByNumber,
     StatesUnavailable,
     Submission,
     SubmittedDocument,
@@ -23,30 +23,29 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    "hours, searched, state",
+    "hours, searched, is_due, state",
     [
-        (0.9, None, "Accepted"),
-        (1, None, "look"),
-        (1.9, 1, "Accepted"),
-        (2, 1, "look"),
-        (24.1, 24, "NeedsPerson"),
+        (0.9, None, False, "Accepted"),
+        (1, None, True, "Accepted"),
+        (1.9, 1, False, "Accepted"),
+        (2, 1, True, "Accepted"),
+        (24.1, 23, False, "NeedsPerson"),
     ],
 )
 def test_unknown_submission_is_searched_hourly_then_reviewed(
-    hours: float | int, searched: int | None, state: str
+    hours: float | int, searched: int | None, is_due: bool, state: str
 ) -> None:
     """`hours` since the portal first did not know it; `searched` is when it was last searched."""
     docs = (SubmittedDocument(1, "INV-1", "01", NOW, "Submitted", "U"),)
     times = {"unknown_since": NOW, "searched_at": searched and NOW + searched * HOUR}
     submission = Submission("Accepted", "retry", NOW + hours * HOUR, docs=docs, **times)
-    then, (command,) = state_machine.step(submission, StatesUnavailable(LOST, unknown=True), TIMES)
-    assert isinstance(command, FindByNumber) if state == "look" else then.state == state
-    looked, (written,) = state_machine.step(
-        submission, StatesUnavailable(LOST, unknown=True, searched=True), TIMES
-    )
-    assert looked.state == ("NeedsPerson" if state == "NeedsPerson" else "Accepted")
-    assert isinstance(written, Write) and written.error
-    assert written.error["since"] == NOW.isoformat()
+    assert needs_search(submission, TIMES) is is_due
+    for is_searched in (False, True):
+        event = StatesUnavailable(LOST, unknown=True, searched=is_searched)
+        then, (written,) = state_machine.step(submission, event, TIMES)
+        assert then.state == state
+        assert isinstance(written, Write) and written.error
+        assert written.error["since"] == NOW.isoformat()
 
 
 async def test_unknown_submission_is_found_by_its_number(

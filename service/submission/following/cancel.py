@@ -9,7 +9,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TypedDict
 
 from service import failpoints
 from service.db.connections import Connection
@@ -35,6 +36,33 @@ STILL_SUBMITTING = "The submission of the {noun} is under way and its outcome no
 OUTCOME_UNKNOWN = "outcome_unknown"  # code of the response while the outcome is unclear
 RECHECK = timedelta(seconds=1)
 TOO_LATE = "The claim on the cancellation has expired."
+
+
+class LatestRow(TypedDict):
+    """The row of submitted_document_latest."""
+
+    id: int
+    submission_id: int
+    status: str
+    uuid: str | None
+    number: str
+    submitted_at: datetime | None
+    cancelling_until: datetime | None
+    cancel_sent_by: datetime | None
+    now: datetime
+
+
+class CancellationRow(TypedDict):
+    """The row of cancellation_get."""
+
+    id: int
+    submission_id: int
+    uuid: str
+    cancel_reason: str
+    cancel_sent_by: datetime | None
+    cancel_reads: int
+    tin: str
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +167,7 @@ async def _check_tin_verified(
         raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 
-def _is_being_sent(latest: Row, lease: timedelta) -> bool:
+def _is_being_sent(latest: LatestRow, lease: timedelta) -> bool:
     """Return whether a process may still send a request to cancel a document.
 
     A time that is further ahead than a lease was recorded before the database's clock was set back.
@@ -157,7 +185,7 @@ async def _join(
     """
     while (left := until - time.monotonic()) > 0:
         async with context.database.reading(company_id) as conn:
-            latest = await sql.submitted_document_latest(
+            latest: LatestRow = await sql.submitted_document_latest(
                 conn, company_id=company_id, document_id=document_id
             )
         if not _is_being_sent(latest, context.config.portal_lease):
@@ -183,7 +211,7 @@ async def _run(
     is resumed, and nothing is sent.
     """
     async with context.database.reading(cancellation.company_id) as conn:
-        doc = await sql.cancellation_get(conn, **cancellation.key)
+        doc: CancellationRow = await sql.cancellation_get(conn, **cancellation.key)
     requests = _Requests(await context.sign_in(cancellation.company_id), cancellation, doc)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
     state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
@@ -196,7 +224,7 @@ class _Requests:
 
     context: CompanyContext
     cancellation: Cancellation
-    doc: Row
+    doc: CancellationRow
 
     async def cancel(self) -> None:
         """Send the request, unless the claim has expired."""
@@ -256,7 +284,7 @@ async def _record_cancelled(
 ) -> None:
     company = cancellation.company_id
     # Read again: the document may have moved to another submission.
-    doc = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
+    doc: CancellationRow = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
     change = Change(
         cancellation.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason
     )

@@ -22,7 +22,6 @@ from functools import partial
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents.rows import Row
 from service.errors import make_reason
 from service.json_types import JsonObject
 from service.portal import rate_limits
@@ -41,7 +40,14 @@ from service.submission.following.later_states import follow_listing
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.following.unknown_outcomes import UnknownOutcomes, describe_failure
 from service.submission.machine import comparison_rules
-from service.submission.machine.comparison_rules import FURTHEST, PortalFinding, Verdict
+from service.submission.machine.comparison_rules import (
+    FURTHEST,
+    AttemptRow,
+    BasisRow,
+    ExpectedRow,
+    PortalFinding,
+    Verdict,
+)
 from service.submission.machine.types import CLOCK_TOLERANCE, ListingEnded
 
 log = logging.getLogger(__name__)
@@ -155,13 +161,14 @@ async def compare(
     """
     context = await context.sign_in(company_id)
     async with context.database.reading(company_id) as conn:
-        basis = await sql.comparison_basis(conn, company_id=company_id, furthest=FURTHEST)
+        basis: BasisRow = await sql.comparison_basis(conn, company_id=company_id, furthest=FURTHEST)
         since = comparison_rules.first_moment(basis, days)
         rows = await sql.comparison_tins(conn, company_id=company_id, since=since)
+        sent: set[str] = {row["tin"] for row in rows}
     is_held, now = basis["held_since"] is not None, basis["now"]
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
-    verified = {basis["own_tin"]} if basis["own_tin"] else set()
-    for tin in verified | {row["tin"] for row in rows}:
+    own_tin = basis["own_tin"]
+    for tin in sent | {own_tin} if own_tin else sent:
         span = _Span(company_id, tin, since, now, is_held, is_complete=True)
         for name, n in (await _compare(context, span, own_claim)).items():
             counts[name] += n
@@ -173,7 +180,7 @@ async def compare(
             listed=counts["listed"],
             found=counts["found"],
         )
-        released = verified and await sql.hold_release(
+        released: object = own_tin and await sql.hold_release(
             conn, company_id=company_id, settle=context.config.portal_settle
         )
         findings = [dict(row) for row in await sql.findings_open(conn, company_id=company_id)]
@@ -253,7 +260,7 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     async with context.database.reading(company_id) as conn:
         attempts = await _load_attempts(conn, company_id, listing)
         recorded, attempted = await _find_elsewhere(conn, span, listing)
-        expected = await sql.comparison_expected(
+        expected: list[ExpectedRow] = await sql.comparison_expected(
             conn,
             company_id=company_id,
             tin=tin,
@@ -272,13 +279,13 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     return {"listed": len(listing), **await _store(context, span, verdict, listing)}
 
 
-async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[Row]:
+async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[AttemptRow]:
     """Return the submitted documents that may be listed, oldest first, read in blocks."""
-    rows: dict[int, Row] = {}
+    rows: dict[int, AttemptRow] = {}
     for start in range(0, len(listing), BLOCK):
         block = listing[start : start + BLOCK]
         uuids, numbers = [one.uuid for one in block], [one.number for one in block]
-        found = await sql.comparison_attempts(
+        found: list[AttemptRow] = await sql.comparison_attempts(
             conn, company_id=company_id, uuids=uuids, numbers=numbers
         )
         rows |= {row["id"]: row for row in found}

@@ -6,7 +6,7 @@ while it is processed, at most BATCH at a time.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ class ComparisonClaim:
             raise ComparisonStopped("claimed by another process" if self._is_lost else "shutdown")
 
     @asynccontextmanager
-    async def batch(self, ids: list[int]) -> AsyncIterator[tuple[list[SubmissionRun], set[int]]]:
+    async def batch(self, ids: list[int]) -> AsyncGenerator[tuple[list[SubmissionRun], set[int]]]:
         """Claim, load and lock Uncertain submissions. Yield their runs and the locked ids.
 
         If another session holds the lock of a submission, its sender may be alive. Open claims are
@@ -132,7 +132,7 @@ class ComparisonClaim:
 @asynccontextmanager
 async def hold_claim(
     context: SubmissionContext, company_id: int, fence: int, is_complete: bool
-) -> AsyncIterator[ComparisonClaim]:
+) -> AsyncGenerator[ComparisonClaim]:
     """Renew the claim on a company's comparison during the block, and release it at the end.
 
     After an error the next complete comparison begins later, with backoff, and the next one for

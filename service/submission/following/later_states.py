@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from service.config import Config
 from service.db.statements import sql
 from service.documents import states
-from service.documents.rows import Row
 from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
+from service.submission.machine.comparison_rules import AttemptRow
 from service.submission.machine.types import Change, Error
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
@@ -69,7 +69,7 @@ async def follow_listing(
     context: SubmissionContext,
     company_id: int,
     listing: Iterable[Document],
-    attempts: Iterable[Row],
+    attempts: Iterable[AttemptRow],
 ) -> None:
     """Take over what a listing shows of the company's documents, and end the polls of Valid ones.
 
@@ -87,14 +87,14 @@ async def follow_listing(
     await _finish(context, company_id, valid)
 
 
-def _is_new_request(row: Row, there: Document) -> bool:
+def _is_new_request(row: AttemptRow, there: Document) -> bool:
     return there.rejection_requested_at != row["rejection_requested_at"] or (
         there.status == "Valid" and there.reason != row["rejection_reason"]
     )
 
 
 async def _write_changes(
-    context: SubmissionContext, company_id: int, shown: Iterable[tuple[Row, Document]]
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[AttemptRow, Document]]
 ) -> None:
     """Store the states that follow those of the rows, one submission in each transaction."""
     changes: dict[int, list[Change]] = defaultdict(list)
@@ -108,7 +108,7 @@ async def _write_changes(
             await store.write_facts(conn, company_id, submission_id, changed)
 
 
-async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[Row]) -> None:
+async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[AttemptRow]) -> None:
     """End the polls of submissions whose Valid documents are all among the rows."""
     documents: dict[int, list[int]] = defaultdict(list)
     for row in rows:

@@ -27,8 +27,9 @@ from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.submission.context import Claim, CompanyContext
 from service.submission.following import document_comparison
-from service.submission.foreign_uuids import extract_uuids
+from service.submission.foreign_uuids import RecordedRow, extract_uuids
 from service.submission.machine.types import Error, Sighting, Submission, SubmittedDocument
+from service.submission.store import ContentRow
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +56,10 @@ class Unproven:
 class Matches:
     """The documents of some submissions in a listing, by the id of the submission."""
 
-    proven: dict[int, list[Sighting]] = field(default_factory=dict)
-    unproven: dict[int, list[Unproven]] = field(default_factory=dict)
+    proven: dict[int, list[Sighting]] = field(default_factory=dict[int, list[Sighting]])
+    unproven: dict[int, list[Unproven]] = field(default_factory=dict[int, list[Unproven]])
     # The copy could not be fetched: compare again later
-    undecided: dict[int, PortalError] = field(default_factory=dict)
+    undecided: dict[int, PortalError] = field(default_factory=dict[int, PortalError])
 
     def shown(self, submission_id: int) -> tuple[Sighting, ...]:
         """Return all sightings of a submission, proven and unproven."""
@@ -186,9 +187,9 @@ async def _check_uuids(
 ) -> list[_Candidate]:
     """Remove documents of the company's other submissions, and mark those of other companies."""
     uuids = list({one.there.uuid for one in candidates})
-    rows = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+    rows: list[RecordedRow] = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
     recorded = {row["uuid"]: row["own_submission"] for row in rows}
-    left = []
+    left: list[_Candidate] = []
     for one in candidates:
         submission_id = recorded.get(one.there.uuid, one.submission_id)
         if submission_id is None:
@@ -203,7 +204,9 @@ async def _load_contents(
 ) -> dict[tuple[int, str], bytes]:
     """Return {(submission, number): bytes of the sent document}."""
     ids = sorted({one.submission_id for one in candidates})
-    rows = await sql.submission_contents(conn, company_id=company_id, ids=ids) if ids else []
+    if not ids:
+        return {}
+    rows: list[ContentRow] = await sql.submission_contents(conn, company_id=company_id, ids=ids)
     return {(row["submission_id"], row["number"]): row["content"] for row in rows}
 
 

@@ -3,30 +3,43 @@
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from service.documents import states
+from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled
+from service.portal.listings import Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.later_states import describe_change, record_rejection_requests
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
+from service.submission.machine.state_machine import UNKNOWN_PERIODS
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
     Change,
-    Error,
     Sighting,
     StatesReceived,
     StatesUnavailable,
     Submission,
     SubmittedDocument,
+    Times,
 )
 from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
 
 NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
 LATER = make_reason("Held", "The remaining documents are read at the next poll.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The documents that the portal shows, by an operation; or why their states are unavailable."""
+
+    operation: str
+    listing: Listing = field(default_factory=Listing)
+    failure: StatesUnavailable | None = None
 
 
 async def poll(context: SubmissionContext, claim: Claim) -> None:
@@ -35,49 +48,58 @@ async def poll(context: SubmissionContext, claim: Claim) -> None:
     submission_run = await begin_claimed(context, claim)
     if submission_run is None:
         return
-    event = await _read_states(context, claim, submission_run.submission)
-    if search := await advance(context, submission_run, event):
-        found = await _find_by_number(context, claim, submission_run.submission, search.error)
-        await advance(context, submission_run, found)
-
-
-async def _read_states(
-    context: CompanyContext, claim: Claim, submission: Submission
-) -> StatesReceived | StatesUnavailable:
-    if submission.submission_uid is None:  # it was found in a listing that does not show it
-        return StatesUnavailable(NO_UID, unknown=True)
-    try:
-        listing = await context.portal.submission(submission.tin, submission.submission_uid)
-    except PortalError as why:
-        return await _describe_failure(context, why, "submission")
-    await record_odd_rows(context, claim.company_id, submission.tin, "submission", listing)
-    event = await _collect_changes(context, claim, submission, listing)
+    submission = submission_run.submission
+    reading = await _read(context, submission)
+    listing = reading.listing
+    event = reading.failure or await _find_changes(context, claim, submission, listing)
     ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
     shown = [(ids[there.uuid], there) for there in listing if there.uuid in ids]
     await record_rejection_requests(context, claim.company_id, shown)
-    return event
+    await record_odd_rows(context, claim.company_id, submission.tin, reading.operation, listing)
+    await advance(context, submission_run, event)
 
 
-async def _find_by_number(
-    context: CompanyContext, claim: Claim, submission: Submission, error: Error
-) -> StatesReceived | StatesUnavailable:
+async def _read(context: CompanyContext, submission: Submission) -> _Reading:
+    """Read the documents of a submission. If it is unknown for long, search for them by number."""
+    if submission.submission_uid is None:  # it was found in a listing that does not show it
+        failure = StatesUnavailable(NO_UID, unknown=True)
+    else:
+        try:
+            uid = submission.submission_uid
+            return _Reading("submission", await context.portal.submission(submission.tin, uid))
+        except PortalError as why:
+            failure = await _describe_failure(context, why, "submission")
+    if failure.unknown and needs_search(submission, context.config):
+        return await _search_numbers(context, submission, failure)
+    return _Reading("submission", failure=failure)
+
+
+def needs_search(submission: Submission, times: Times) -> bool:
+    """Return whether an accepted submission that the portal does not know is searched by number."""
+    since = submission.unknown_since or submission.now
+    due = (submission.searched_at or since) + times.portal_unknown
+    return due <= submission.now <= since + UNKNOWN_PERIODS * times.portal_unknown
+
+
+async def _search_numbers(
+    context: CompanyContext, submission: Submission, failure: StatesUnavailable
+) -> _Reading:
     """Search for the documents of an accepted submission that the portal does not know."""
     uuids = {doc.uuid for doc in submission.docs}
-    found: list[Document] = []
     first_sent_at, last_sent_at = submission.send_times
     since, until = first_sent_at - CLOCK_TOLERANCE, last_sent_at + CLOCK_TOLERANCE
+    shown, is_found = Listing(), False
     try:
         for doc in submission.docs:
             listing = await context.portal.search(
-                submission.tin, since, until, text=doc.number, further=bool(found)
+                submission.tin, since, until, text=doc.number, further=is_found
             )
-            await record_odd_rows(context, claim.company_id, submission.tin, "search", listing)
-            found += [there for there in listing if there.uuid in uuids]
+            shown.extend(listing)
+            shown.odd.extend(listing.odd)
+            is_found = is_found or any(there.uuid in uuids for there in listing)
     except PortalError as why:
         await context.apply_throttle(why, "search")
-    if not found:
-        return StatesUnavailable(error, unknown=True, searched=True)
-    return await _collect_changes(context, claim, submission, found)
+    return _Reading("search", shown, None if is_found else replace(failure, searched=True))
 
 
 async def _describe_failure(
@@ -91,7 +113,7 @@ async def _describe_failure(
     )
 
 
-async def _collect_changes(
+async def _find_changes(
     context: CompanyContext, claim: Claim, submission: Submission, shown: Iterable[Document]
 ) -> StatesReceived:
     """Return the changes of documents whose state at the portal differs from the stored one.
@@ -147,6 +169,7 @@ async def _find_change(
         if earlier := await find_first_send(context, claim, submission, doc, errors):
             there, first = earlier
             errors = there.errors
+        errors = locate_errors(errors, doc.document_type)
     if there.status not in moves:
         return None
     return describe_change(context.config, doc.id, there, there.status, errors), first

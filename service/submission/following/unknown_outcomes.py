@@ -11,8 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-
-from asyncpg import Record
+from typing import TypedDict
 
 from service.db.statements import Result, Statement, sql
 from service.errors import format_traceback, make_reason
@@ -55,6 +54,33 @@ UNREADABLE = make_reason(
     "so that its absence is not confirmed: {}",
 )
 
+
+class LeftRow(TypedDict):
+    """The row of unknown_left: counts of submissions."""
+
+    n: int
+    open: int
+
+
+class UnknownRow(TypedDict):
+    """A row of unknown_known."""
+
+    id: int
+    claims: int
+
+
+class NumberedRow(UnknownRow):
+    """A row of unknown_many_documents."""
+
+    number: str
+
+
+class DueRow(UnknownRow):
+    """A row of unknown_submissions."""
+
+    is_due: bool
+
+
 #: How the listing ended.
 Ending = ListingEnded | ListingUnavailable
 
@@ -79,11 +105,12 @@ class UnknownOutcomes:
     tin: str
     since: datetime  # start of the listing
     listed_at: datetime  # when the listing was requested, by the database clock
-    searched: list[int] = field(default_factory=list)  # submissions searched for by number
-    receipts: dict[str, Listing] = field(default_factory=dict)  # that were read, by uid
+    searched: list[int] = field(default_factory=list[int])  # submissions searched for by number
+    # Receipts that were read, by uid
+    receipts: dict[str, Listing] = field(default_factory=dict[str, Listing])
     receipts_left: int = MOST_RECEIPTS
 
-    async def count_left(self) -> Record:
+    async def count_left(self) -> LeftRow:
         """Return how many submissions are Uncertain (`n`), and for how many a listing helps."""
         return await self._fetch(
             sql.unknown_left,
@@ -92,10 +119,11 @@ class UnknownOutcomes:
             listed_at=self.listed_at,
         )
 
-    async def decide_before_listing(self) -> Record:
+    async def decide_before_listing(self) -> LeftRow:
         """Decide what needs no listing, and return what `count_left` returns after that."""
         await self._decide(await self._fetch(sql.unknown_known, most=state_machine.MOST_CLAIMS))
-        for row in await self._fetch(sql.unknown_many_documents, most=MOST_SEARCHES):
+        rows: list[NumberedRow] = await self._fetch(sql.unknown_many_documents, most=MOST_SEARCHES)
+        for row in rows:
             found = await self._search(row["number"])
             if found is not None:
                 await self._decide([row], found)
@@ -129,7 +157,7 @@ class UnknownOutcomes:
             self.claim.rest = ending.held_for
             return
         config = self.context.config
-        rows = await self._fetch(
+        rows: list[DueRow] = await self._fetch(
             sql.unknown_submissions,
             is_complete=isinstance(ending, ListingEnded) and ending.complete,
             listed_at=self.listed_at,
@@ -168,7 +196,10 @@ class UnknownOutcomes:
         await record_odd_rows(self.context, company_id, self.tin, operation, listing)
 
     async def _decide(
-        self, rows: Sequence[Record], listing: Listing | None = None, ending: Ending | None = None
+        self,
+        rows: Sequence[UnknownRow],
+        listing: Listing | None = None,
+        ending: Ending | None = None,
     ) -> None:
         """Process submissions in batches, and those with an earlier claim without a result alone.
 
@@ -227,9 +258,9 @@ class _Batch:
 
     unknown: UnknownOutcomes
     runs: list[SubmissionRun]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list[Step])
     # Submission -> why a copy could not be compared
-    undecided: dict[int, PortalError] = field(default_factory=dict)
+    undecided: dict[int, PortalError] = field(default_factory=dict[int, PortalError])
 
     @property
     def open_runs(self) -> list[SubmissionRun]:

@@ -8,9 +8,9 @@ effect.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypedDict
 
 from service.documents import states
-from service.documents.rows import Row
 from service.portal.documents import Document, OddRow
 from service.submission.machine.state_machine import CANCEL_GRACE
 
@@ -56,25 +56,66 @@ class PortalFinding:
         return f"{self.kind} {self.uuid}"
 
 
+class BasisRow(TypedDict):
+    """The row of comparison_basis."""
+
+    own_tin: str | None
+    held_since: datetime | None
+    known_until: datetime | None
+    compared_at: datetime | None
+    sent_from: datetime | None
+    now: datetime
+
+
+class ExpectedRow(TypedDict):
+    """A row of comparison_expected."""
+
+    id: int
+    number: str
+    document_type: str
+    uuid: str
+    submitted_at: datetime
+
+
+class AttemptRow(TypedDict):
+    """A row of comparison_attempts."""
+
+    id: int
+    submission_id: int
+    number: str
+    document_type: str
+    issued_at: datetime
+    status: str
+    uuid: str | None
+    submitted_at: datetime | None
+    rejection_requested_at: datetime | None
+    rejection_reason: str | None
+    is_foreign_if_cancelled: bool
+    tin: str
+    state: states.SubmissionState
+    created_at: datetime
+    possibly_received: bool
+
+
 @dataclass(slots=True)
 class Verdict:
     """The result of a comparison, with documents by submission id."""
 
-    findings: list[PortalFinding] = field(default_factory=list)
+    findings: list[PortalFinding] = field(default_factory=list[PortalFinding])
     #: Queued submissions whose document the portal has.
-    adopt: dict[int, Document] = field(default_factory=dict)
+    adopt: dict[int, Document] = field(default_factory=dict[int, Document])
     #: Queued submissions whose number a document of the portal has.
-    stop: dict[int, Document] = field(default_factory=dict)
-    sightings: list[tuple[int, Document]] = field(default_factory=list)
+    stop: dict[int, Document] = field(default_factory=dict[int, Document])
+    sightings: list[tuple[int, Document]] = field(default_factory=list[tuple[int, Document]])
 
 
-def first_moment(basis: Row, days: int | None) -> datetime:
-    """Return from when a company is compared, at least over `days`. `basis` is of comparison_basis.
+def first_moment(basis: BasisRow, days: int | None) -> datetime:
+    """Return from when a company is compared, at least over `days`.
 
     A comparison shows everything that may have changed since the latest complete one. It begins
     with the company's first send, because documents of other software before it are no findings.
     """
-    now: datetime = basis["now"]
+    now = basis["now"]
     if basis["held_since"]:
         return now - hold_length(now, basis["known_until"])
     longest = now - FURTHEST
@@ -91,7 +132,7 @@ def hold_length(now: datetime, known_until: datetime | None) -> timedelta:
 def judge_listing(
     tin: str,
     listing: Sequence[Document],
-    attempts: Sequence[Row],
+    attempts: Sequence[AttemptRow],
     elsewhere: Set[str],
     settled_at: datetime | None = None,
 ) -> Verdict:
@@ -105,7 +146,7 @@ def judge_listing(
     verdict.findings += _find_foreign_cancellations(tin, listing, attempts)
     owned = {row["uuid"] for row in attempts} | elsewhere
     by_uuid = {listed.uuid: listed for listed in listing}
-    by_number: dict[str, list[Row]] = {}
+    by_number: dict[str, list[AttemptRow]] = {}
     for row in attempts:
         by_number.setdefault(row["number"], []).append(row)
     for listed in listing:
@@ -122,7 +163,7 @@ def _judge_document(
     verdict: Verdict,
     listed: Document,
     tin: str,
-    attempts: Sequence[Row],
+    attempts: Sequence[AttemptRow],
     by_uuid: Mapping[str, Document],
 ) -> None:
     """Judge a document whose uuid no attempt has.
@@ -150,7 +191,9 @@ def _judge_document(
         verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -> PortalFinding:
+def _find_second(
+    tin: str, listed: Document, row: AttemptRow, other: Document | None
+) -> PortalFinding:
     """Return the finding of a live document of an attempt that has `other`, if that is listed.
 
     Of two live documents the later one is to be cancelled.
@@ -163,7 +206,7 @@ def _find_second(tin: str, listed: Document, row: Row, other: Document | None) -
 
 
 def _finding(
-    kind: str, tin: str, listed: Document, row: Row | None, other_uuid: str | None = None
+    kind: str, tin: str, listed: Document, row: AttemptRow | None, other_uuid: str | None = None
 ) -> PortalFinding:
     return PortalFinding(
         kind=kind,
@@ -178,7 +221,7 @@ def _finding(
 
 
 def _find_foreign_cancellations(
-    tin: str, listing: Iterable[Document], attempts: Iterable[Row]
+    tin: str, listing: Iterable[Document], attempts: Iterable[AttemptRow]
 ) -> list[PortalFinding]:
     """Return findings of cancelled documents that no request of this service cancelled."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
@@ -194,7 +237,7 @@ def _find_foreign_cancellations(
 
 
 def find_shared(
-    tin: str, listing: Iterable[Document], attempts: Iterable[Row], uuids: Set[str]
+    tin: str, listing: Iterable[Document], attempts: Iterable[AttemptRow], uuids: Set[str]
 ) -> list[PortalFinding]:
     """Return findings of documents whose uuids are recorded for other companies too."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
@@ -206,7 +249,7 @@ def find_shared(
 
 
 def find_unreadable(
-    tin: str, odd: Iterable[OddRow], attempts: Iterable[Row]
+    tin: str, odd: Iterable[OddRow], attempts: Iterable[AttemptRow]
 ) -> list[PortalFinding]:
     """Return findings of unreadable rows without an attempt: each may be a sent document."""
     owned = {row["uuid"] for row in attempts}
@@ -218,7 +261,7 @@ def find_unreadable(
 
 
 def find_missing(
-    tin: str, listing: Iterable[Document], expected: Iterable[Row], odd: Iterable[OddRow]
+    tin: str, listing: Iterable[Document], expected: Iterable[ExpectedRow], odd: Iterable[OddRow]
 ) -> list[PortalFinding]:
     """Return findings of expected documents that are neither listed nor one of the `odd` rows."""
     listed = {one.uuid for one in listing} | {row.key for row in odd}
@@ -241,13 +284,13 @@ def find_missing(
     ]
 
 
-def _is_same(row: Row, listed: Document, tin: str) -> bool:
+def _is_same(row: AttemptRow, listed: Document, tin: str) -> bool:
     """Return whether the members that the listing shows agree with an attempt."""
     is_issue_time = listed.issued_at in (None, row["issued_at"])
     return row["tin"] == tin and _has_type(row, listed) and is_issue_time
 
 
-def _has_type(row: Row, listed: Document) -> bool:
+def _has_type(row: AttemptRow, listed: Document) -> bool:
     return listed.type_code in (None, row["document_type"])
 
 

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from service.documents import states
+from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
 from service.portal.responses import SubmissionReceipt
 from service.submission.machine.types import (
@@ -31,7 +32,6 @@ from service.submission.machine.types import (
     Command,
     Error,
     Event,
-    FindByNumber,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
@@ -78,9 +78,6 @@ UNPROVEN = make_reason(
 )
 REQUEST_CHANGED = make_reason(
     "RequestChanged", "The stored documents differ from those that were stored or sent first."
-)
-UUID_TAKEN = make_reason(
-    "UuidTaken", "The portal returned an identifier that cannot be recorded for this document."
 )
 NOTHING_SENT = "Nothing was sent."
 NOT_SENT = "The request to the portal failed: {} " + NOTHING_SENT
@@ -130,7 +127,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
     )
     if command.still_sent:
         submission = _restart_settling(submission)
-    moved = _part_ids(command.parts)
+    moved = command.moved_ids
     staying = [doc for doc in submission.docs if doc.id not in moved]
     is_absent = command.confirms_absence
     is_refused_again = command.error is not None and command.error["code"] == REFUSED_AGAIN
@@ -146,21 +143,6 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
         possibly_received=submission.possibly_received or (is_absent and command.state == "Queued"),
         refusal=command.error if is_refused_again else None,
     )
-
-
-def exclude_taken(submission: Submission, write: Write, taken: set[int]) -> Write:
-    """Return a Write that leaves documents to manual review if other documents have their uuids.
-
-    `taken` are their ids. They do not change, so that the uuid stays with the other document.
-    """
-    changes = tuple(change for change in write.changes if change.id not in taken)
-    parts = tuple(replace(part, ids=part.ids - taken) for part in write.parts if part.ids - taken)
-    staying = {doc.id for doc in submission.docs} - _part_ids(write.parts)
-    if staying <= taken:  # the submission itself needs review, with all taken documents
-        write = replace(write, state="NeedsPerson", delay=NO_DELAY, error=UUID_TAKEN)
-        return replace(write, changes=changes, parts=parts)
-    review = Part(frozenset(taken), "NeedsPerson", error=UUID_TAKEN)
-    return replace(write, changes=changes, parts=(*parts, review))
 
 
 def create_parts(submission: Submission, write: Write) -> list[Submission]:
@@ -187,10 +169,6 @@ def create_parts(submission: Submission, write: Write) -> list[Submission]:
         )
         for part in write.parts
     ]
-
-
-def _part_ids(parts: Iterable[Part]) -> frozenset[int]:
-    return frozenset(submitted_document_id for part in parts for submitted_document_id in part.ids)
 
 
 def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
@@ -316,7 +294,7 @@ def _change_by_receipt(doc: SubmittedDocument, event: SubmissionReceipt) -> Chan
     if doc.number in event.accepted:
         uuid = event.accepted[doc.number]
         return Change(doc.id, "Submitted", uuid=uuid, submitted_at=event.received_at)
-    return Change(doc.id, "Rejected", errors=event.rejected[doc.number])
+    return _refuse(doc, "Rejected", event.rejected[doc.number])
 
 
 def _abandon_send(submission: Submission, event: Claimed, times: Times) -> list[Command]:
@@ -503,7 +481,7 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
 def _handle_unknown(
     submission: Submission, event: StatesUnavailable, times: Times
 ) -> list[Command]:
-    """Wait for an accepted submission that the portal does not know, and search it by number.
+    """Wait for an accepted submission that the portal does not know.
 
     In the end it needs manual review. It is never sent again.
     """
@@ -517,8 +495,6 @@ def _handle_unknown(
     }
     if submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
         return [Write("NeedsPerson", error=error)]
-    if submission.now - (searched_at or since) >= times.portal_unknown:
-        return [FindByNumber(error)]
     delay = _delay_after(event, _next_poll(submission, times))
     return [Write("Accepted", delay=delay, error=error)]
 
@@ -545,7 +521,12 @@ def _record(sightings: Iterable[Sighting]) -> list[Command]:
 def _set_all(
     submission: Submission, status: states.SubmittedStatus, errors: list[Error]
 ) -> tuple[Change, ...]:
-    return tuple(Change(doc.id, status, errors=errors) for doc in submission.docs)
+    return tuple(_refuse(doc, status, errors) for doc in submission.docs)
+
+
+def _refuse(doc: SubmittedDocument, status: states.SubmittedStatus, errors: list[Error]) -> Change:
+    """Return the change of a document with errors, and the members that they concern."""
+    return Change(doc.id, status, errors=locate_errors(errors, doc.document_type))
 
 
 #: (state, event) -> the function that returns the commands. Other pairs cannot occur.

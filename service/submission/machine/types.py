@@ -253,13 +253,6 @@ class RecordSightings:
 
 
 @dataclass(frozen=True, slots=True)
-class FindByNumber:
-    """Search for the documents of an unknown submission by number."""
-
-    error: Error
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """New values of one document. None leaves a member unchanged."""
 
@@ -307,6 +300,11 @@ class Write:
     still_sent: bool = False
     parts: tuple[Part, ...] = ()
 
+    @property
+    def moved_ids(self) -> set[int]:
+        """Return the ids of the documents that move into parts."""
+        return {submitted_document_id for part in self.parts for submitted_document_id in part.ids}
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim:
@@ -315,4 +313,4 @@ class ReleaseClaim:
     wait: timedelta = NO_DELAY
 
 
-Command = RecordSightings | FindByNumber | Write | ReleaseClaim
+Command = RecordSightings | Write | ReleaseClaim

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import asyncpg
-
+from service.db.connections import UniqueViolationError
 from service.db.statements import sql
 from service.documents import states
 from service.errors import make_reason
@@ -20,6 +19,7 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following import document_comparison
 from service.submission.following.matching import is_candidate
 from service.submission.following.odd_rows import may_be_document, record_odd_rows
+from service.submission.foreign_uuids import RecordedRow
 from service.submission.machine.comparison_rules import FURTHEST
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
@@ -49,7 +49,7 @@ class _Case:
     """A submission in manual review, with its documents that have no final status."""
 
     company_id: int
-    row: asyncpg.Record
+    row: store.SubmissionRow
     docs: tuple[SubmittedDocument, ...]
 
     @property
@@ -63,8 +63,15 @@ class _Case:
     @property
     def submission(self) -> Submission:
         """Return the submission with its open documents, for comparisons."""
+        row = self.row
         return Submission(
-            self.row["state"], self.row["on_absence"], self.row["now"], tin=self.tin, docs=self.docs
+            row["state"],
+            row["on_absence"],
+            row["now"],
+            tin=self.tin,
+            docs=self.docs,
+            first_sent_at=row["first_sent_at"],
+            last_sent_at=row["last_sent_at"],
         )
 
 
@@ -177,14 +184,18 @@ async def _find_recorded(
 ) -> list[str]:
     """Return the uuids that are recorded for documents of other submissions of any company."""
     async with context.database.reading(case.company_id) as conn:
-        rows = await sql.uuids_recorded(conn, company_id=case.company_id, uuids=uuids)
+        rows: list[RecordedRow] = await sql.uuids_recorded(
+            conn, company_id=case.company_id, uuids=uuids
+        )
     return [row["uuid"] for row in rows if row["own_submission"] != case.id]
 
 
 async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, bytes]:
     """Return the bytes of the sent documents by number."""
     async with context.database.reading(case.company_id) as conn:
-        rows = await sql.submission_contents(conn, company_id=case.company_id, ids=[case.id])
+        rows: list[store.ContentRow] = await sql.submission_contents(
+            conn, company_id=case.company_id, ids=[case.id]
+        )
     return {row["number"]: row["content"] for row in rows}
 
 
@@ -224,9 +235,10 @@ async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
     for another document, or if its text is not the one that was sent. An unreadable row counts
     unless it is recognisably another document, or its uuid is recorded for one. Raises PortalError.
     """
-    row, submission = case.row, case.submission
-    until = min(row["last_sent_at"] + LONGEST_DELAY, row["now"]) + CLOCK_TOLERANCE
-    since = max(row["first_sent_at"] - CLOCK_TOLERANCE, until - FURTHEST)
+    submission = case.submission
+    first_sent_at, last_sent_at = submission.send_times
+    until = min(last_sent_at + LONGEST_DELAY, submission.now) + CLOCK_TOLERANCE
+    since = max(first_sent_at - CLOCK_TOLERANCE, until - FURTHEST)
     listing = await context.portal.search(case.tin, since, until)
     await record_odd_rows(context, case.company_id, case.tin, "search", listing)
     candidates = [
@@ -286,7 +298,7 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
         result = Write(decision.state, tuple(decision.changes), uid=decision.submission_uid)
         try:
             await store.write_result(conn, claim, submission, result)
-        except asyncpg.UniqueViolationError as error:  # another submission has adopted it meanwhile
+        except UniqueViolationError as error:  # another submission has adopted it meanwhile
             if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None

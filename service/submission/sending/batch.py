@@ -2,8 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-
-from asyncpg import Record
+from typing import TypedDict
 
 from service import failpoints
 from service.db.statements import sql
@@ -14,6 +13,14 @@ log = logging.getLogger(__name__)
 
 MOST_DOCUMENTS = 100  # of one submission. Portal: 1.5
 MOST_BYTES = 3_300_000  # of its documents, 4.4 MB in Base64 of at most 5 MB. Portal: 1.5
+
+
+class UnsentRow(TypedDict):
+    """A row of submissions_unsent."""
+
+    id: int
+    size: int
+    numbers: list[str]
 
 
 async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Submission) -> bool:
@@ -29,7 +36,7 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
     async with context.database.company(claim.company_id) as conn:
         if await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence) is None:
             return False
-        rows = await sql.submissions_unsent(
+        rows: list[UnsentRow] = await sql.submissions_unsent(
             conn, **claim.key, tin=submission.tin, most=MOST_DOCUMENTS
         )
         load = _Load()
@@ -48,9 +55,9 @@ class _Load:
     """The size and the document numbers of a submission that is being filled."""
 
     size: int = 0
-    numbers: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set[str])
 
-    def take(self, row: Record) -> bool:
+    def take(self, row: UnsentRow) -> bool:
         """Add a submission. Return False if it exceeds a limit or repeats a number.
 
         Numbers must be unique, because the portal's receipt names documents by number.

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from service import failpoints
 from service.db.statements import sql
-from service.documents.rows import Row
 from service.documents.ubl import document
 from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
@@ -108,6 +107,13 @@ async def send(context: SubmissionContext, claim: Claim) -> None:
             await advance(context, request.run, event)
 
 
+class RequestRow(TypedDict):
+    """The row of submission_request."""
+
+    request_sha256: bytes | None
+    confirmation: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
     """A request that is made of stored documents."""
@@ -117,7 +123,7 @@ class StoredRequest:
     document_hashes: list[str]  # SHA-256 of each document in hexadecimal
 
 
-def build_request(tin: str, contents: Sequence[Row]) -> StoredRequest:
+def build_request(tin: str, contents: Sequence[store.ContentRow]) -> StoredRequest:
     """Return the request of a submission with these rows of `submission_contents`."""
     entries = [document.build_entry(row["number"], row["content"]) for row in contents]
     body = document.build_envelope(entries)
@@ -167,8 +173,8 @@ class PortalTransmission:
         """Open a request with the stored documents, unless they or the request have changed."""
         context, claim, tin = self._context, self.run.claim, self.run.submission.tin
         async with context.database.reading(claim.company_id) as conn:
-            stored = await sql.submission_request(conn, **claim.key)
-            contents = await sql.submission_contents(
+            stored: RequestRow = await sql.submission_request(conn, **claim.key)
+            contents: list[store.ContentRow] = await sql.submission_contents(
                 conn, company_id=claim.company_id, ids=[claim.id]
             )
         size = sum(len(row["content"]) for row in contents)
@@ -265,4 +271,5 @@ def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | Outcom
             return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
         case Unclear():
             return OutcomeUnknown(error, tuple(why.evidence))
-    return OutcomeUnknown(error)  # a Duplicate
+        case _:
+            return OutcomeUnknown(error)  # a Duplicate

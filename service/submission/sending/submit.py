@@ -93,7 +93,7 @@ class Started:
     at_once: bool = False  # this process sends it now; else a worker does
     is_held: bool = False  # a worker sends it when the hold on sending ends
     code: str = ""  # of the failure
-    errors: list[Error] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list[Error])
 
 
 @dataclass(frozen=True, slots=True)
