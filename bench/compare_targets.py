@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cpu
 import peer_programs
@@ -56,7 +56,8 @@ def next_codes() -> int:
     return next(_codes)
 
 
-class Invoices(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Invoices:
     """A company and the ids of its invoices, which are consecutive."""
 
     company: Company

@@ -11,7 +11,7 @@ from service.documents.checks.party import FACTS
 from service.documents.ubl.parties import COLUMNS
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import expect, list_rules, request_json
+from tests.api_requests import expect, list_rules, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.harness.bodies import AS_BUYER, AS_SUPPLIER, invoice
 
@@ -289,6 +289,30 @@ async def test_tin_change_is_rejected_while_a_document_is_under_validation(
     await sandbox.settings(stuck=False)
     await wait_for_status(api, invoice_id, "Valid")
     assert (await update(api, tin_code="C20880050990"))["tin_code"] == "C20880050990"
+
+
+async def test_tin_change_and_submission_exclude_each_other(
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """The company never has another TIN than a document under validation."""
+    await sandbox.settings(stuck=True)
+    for turn in range(5):
+        invoice_id, tin = await create_invoice(api), f"C2088005{turn}990"
+        (sent, _), (put_status, _) = await asyncio.gather(
+            submit(api, invoice_id), put(api, tin_code=tin)
+        )
+        assert put_status in (200, 409) and sent in (200, 400)
+        of_company = await owner.fetchval("select tin_code from companies")
+        of_documents = await owner.fetch(
+            """
+            select distinct s.tin
+              from submissions s join submitted_documents d on d.submission_id = s.id
+             where d.status in ('Submitting', 'Submitted')
+            """
+        )
+        assert {row["tin"] for row in of_documents} <= {of_company}
+        # Unlock the TIN for the next turn.
+        await owner.execute("update submitted_documents set status = 'Cancelled'")
 
 
 async def test_concurrent_updates_are_all_applied(api: Client) -> None:

@@ -31,7 +31,6 @@ from tests.api_requests import (
 )
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import buyer, line, note, now
-from tests.harness.databases import locked_documents
 
 PLACE = "/api/consolidated-invoices"
 KL = ZoneInfo("Asia/Kuala_Lumpur")
@@ -827,11 +826,56 @@ async def test_excess_invoices_go_into_the_next_consolidated_invoice(api: Client
 # Races
 
 
+async def test_concurrent_creations_never_share_an_invoice(
+    api: Client, start: StartService, owner: asyncpg.Connection
+) -> None:
+    other = await start(CONSOLIDATION_DAYS="40")
+    for turn in range(50):
+        ids = [await sale(api, code=1 + index + 10 * turn) for index in range(3)]
+        answers = await asyncio.gather(
+            create(api, code=2 * turn + 1), create(other, code=2 * turn + 2)
+        )
+        assert sorted(status for status, _ in answers) == [201, 422], answers
+        (winner,) = [body["data"]["id"] for status, body in answers if status == 201]
+        assert {await get_consolidated_id(api, invoice_id) for invoice_id in ids} == {winner}
+    taken = [
+        row["id"] for row in await owner.fetch("select unnest(invoice_ids) as id from documents")
+    ]
+    assert len(taken) == len(set(taken)) == 150
+
+
+async def test_creation_and_submission_of_an_invoice_exclude_each_other(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """Only this month's invoices can still be submitted, so the view dates them back."""
+    seen: Any = await owner.fetchval("select pg_get_viewdef('consolidation_candidates')")
+    older = seen.replace(
+        "i.issue_date,", f"i.issue_date - interval '{TODAY.day} days' as issue_date,"
+    )
+    await owner.execute(
+        f"create or replace view consolidation_candidates with (security_invoker = true) as {older}"
+    )
+    for turn in range(50):
+        invoice_id = await sale(
+            api, issueDateTime=now(), lineItems=[item("5", classifications=["004"])]
+        )
+        named = {"invoiceIds": [invoice_id]} if turn % 2 else {}
+        (sent, _), (made, body) = await asyncio.gather(
+            submit(api, invoice_id), create(api, code=turn + 1, **named)
+        )
+        assert (sent, made) in {(200, 422), (400, 201)}, body
+        assert (await get_consolidated_id(api, invoice_id) is None) == (made == 422)
+        if made == 201:
+            assert (await delete(api, body["data"]["id"]))[0] == 200
+            assert (await delete(api, invoice_id, "/api/invoices"))[0] == 200
+
+
 async def test_creation_waits_for_a_running_submission(
     api: Client, owner: asyncpg.Connection
 ) -> None:
     invoice_id = await sale(api)
-    async with locked_documents(owner):
+    async with owner.transaction():
+        await owner.execute("select from documents for update")
         await owner.execute("update document_states set status = 'Submitting'")
         answer = asyncio.create_task(create(api, invoiceIds=[invoice_id]))
         await wait_for_lock(owner)

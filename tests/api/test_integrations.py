@@ -336,6 +336,18 @@ async def test_replayed_response_counts_against_the_quota(
     assert (await post(portal, "a", **user()))[0] == 429
 
 
+async def test_concurrent_repetitions_create_one_user(
+    portal: Client, owner: asyncpg.Connection
+) -> None:
+    """The unique index on the e-mail address is dropped first."""
+    await owner.execute("drop index integration_users_email_once")
+    answers = await asyncio.gather(*[post(portal, "a", **user()) for _ in range(50)])
+    assert {status for status, *_ in answers} <= {201, 409}
+    assert 201 in {status for status, *_ in answers}
+    assert len({body["id"] for status, body, _ in answers if status == 201}) == 1
+    assert await owner.fetchval("select count(*) from integration_users") == 1
+
+
 async def test_validation_error_is_replayed_and_conflict_is_not(
     portal: Client, owner: asyncpg.Connection
 ) -> None:

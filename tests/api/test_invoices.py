@@ -358,6 +358,21 @@ async def test_business_time_zone_is_configurable(start: StartService) -> None:
     await create_invoice(api, code=5, issueDateTime="2026-01-01T05:00:00Z")
 
 
+async def test_two_companies_can_use_the_same_code(api: Client, stranger: Client) -> None:
+    assert await create_invoice(api, code=5) and await create_invoice(stranger, code=5)
+
+
+async def test_concurrent_creations_with_one_code_create_one_invoice(api: Client) -> None:
+    bodies = [invoice(code=5) for _ in range(50)]
+    answers = await asyncio.gather(
+        *[request_json(api, "POST", "/api/invoices", json=body) for body in bodies]
+    )
+    refused = [body["errors"] for status, body in answers if status == 422]
+    assert sorted(status for status, _ in answers) == [201] + [422] * 49
+    assert refused == [[TAKEN]] * 49
+    assert (await request_json(api, "GET", "/api/invoices"))[1]["meta"]["total"] == 1
+
+
 async def test_deleting_releases_the_code_and_keeps_the_row(
     api: Client, owner: asyncpg.Connection
 ) -> None:

@@ -91,6 +91,14 @@ async def test_an_invalid_idempotency_key_is_refused(context: Context, path: str
     assert (status, body["code"]) == (400, "idempotency_key_invalid")
 
 
+async def test_concurrent_repetitions_create_one_invoice(api: Client) -> None:
+    body = invoice()
+    answers = await asyncio.gather(*[post(api, "a", **body) for _ in range(50)])
+    assert {status for status, *_ in answers} <= {201, 409}
+    assert 201 in {status for status, *_ in answers}
+    assert len({answer["data"]["id"] for status, answer, _ in answers if status == 201}) == 1
+
+
 async def test_an_idempotency_key_is_scoped_to_company_and_route(
     api: Client, stranger: Client
 ) -> None:

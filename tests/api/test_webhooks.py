@@ -494,6 +494,12 @@ async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
 
+async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
+    for _ in range(20):
+        await create_endpoint(api, "https://hooks.example.com/in")
+    assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
+
+
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
 async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
     start: StartService, existing: int, requests: int
@@ -701,6 +707,28 @@ async def test_a_connection_refused_by_the_receiver_is_recorded(
     endpoint_id, _ = await create_endpoint(api, "http://127.0.0.1:1/")
     await create_invoice(api)
     assert (await wait_for_delivery(api, endpoint_id, "Failed"))["error"] == "connection"
+
+
+async def test_two_processes_deliver_each_event_once(
+    start: StartService, receiver: Receiver
+) -> None:
+    # Within the lease, which is two timeouts, an attempt ends on a busy machine too.
+    variables = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "20"}
+    one, two = await start(**variables), await start(**variables)
+    ids = [(await create_endpoint(one, receiver.url))[0] for _ in range(3)]
+    made = [
+        invoice_id
+        for pair in [
+            await asyncio.gather(create_invoice(one), create_invoice(two)) for _ in range(10)
+        ]
+        for invoice_id in pair
+    ]
+    for invoice_id in ids:
+        page = f"/api/webhooks/{invoice_id}/deliveries?per_page=100&status=Delivered"
+        await until(
+            lambda page=page: get_json(one, page), lambda listed: len(listed["data"]) == len(made)
+        )
+    assert sorted(receiver.invoices()) == sorted(made * len(ids))
 
 
 async def test_the_delivery_of_a_killed_process_is_repeated(

@@ -255,16 +255,16 @@ async def test_the_page_says_why_a_second_request_is_not_approved(
     assert "The invoice already has the buyer of another request." in member.words
 
 
-PORTAL_PATHS = {
-    "$.Invoice[*].AccountingCustomerParty[*].Party[*]": "Buyer",
-    "$.Invoice[0].InvoiceLine[2].Item[0].Description": "Lines 3, item, description",
-    "$.Invoice[0].IssueDate": "Issue date",
-    "": "",
-    "?": "?",
-}
-
-
-@pytest.mark.parametrize("path, words", PORTAL_PATHS.items())
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("$.Invoice[*].AccountingCustomerParty[*].Party[*]", "Buyer"),
+        ("$.Invoice[0].InvoiceLine[2].Item[0].Description", "Lines 3, item, description"),
+        ("$.Invoice[0].IssueDate", "Issue date"),
+        ("", ""),
+        ("?", "?"),
+    ],
+)
 def test_a_path_in_the_document_of_the_portal_is_shown_in_words(path: str, words: str) -> None:
     assert portal_field(path) == words
 

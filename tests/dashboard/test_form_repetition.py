@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,16 +18,17 @@ from tests.fixtures_webhooks import LOCAL, create_endpoint
 from tests.harness.bodies import BUYER_FORM, last_month
 from tests.harness.visitors import Visitor
 
-COFFEE = {"description": "Coffee", "classifications/0": "022", "unit/code": "KGM"}
-ITEM = {**COFFEE, "unit/price": "48.5", "unit/count": "2"}
-LINE = {f"/lineItems/0/{name}": text for name, text in ITEM.items()}
 INVOICE = {
     "/type": "INVOICE",
     "/code": "77",
     "/issueDateTime": "2026-11-20T10:00",
     "/currencyCode": "MYR",
     "/buyer/name": "Aminah binti Salleh",
-    **LINE,
+    "/lineItems/0/description": "Coffee",
+    "/lineItems/0/classifications/0": "022",
+    "/lineItems/0/unit/price": "48.5",
+    "/lineItems/0/unit/count": "2",
+    "/lineItems/0/unit/code": "KGM",
     "do": "save",
 }
 _KEY = re.compile(r'name="form_key" value="([^"]*)"')
@@ -40,13 +41,14 @@ async def site(start: StartService) -> Client:
     return await start(**LOCAL, CONSOLIDATION_DAYS="366")
 
 
-class Form(NamedTuple):
+@dataclass(frozen=True)
+class Form:
     """A form: its page, the path that it is sent to, its fields, and what counts its effects."""
 
     page: str
     path: str
     fields: Mapping[str, str]
-    counted: str
+    count: str
     shows_secret: bool = False
 
 
@@ -59,7 +61,8 @@ async def make_form(site: Client, name: str) -> Form:
             )
         case "note":
             place = f"/invoices/{await create_valid_invoice(site)}/note"
-            fields = {"/type": "CREDIT_NOTE", "/adjustmentNoteCode": "7", **LINE, "do": "save"}
+            lines = {name: text for name, text in INVOICE.items() if name.startswith("/lineItems")}
+            fields = {"/type": "CREDIT_NOTE", "/adjustmentNoteCode": "7", **lines, "do": "save"}
             fields |= {"/adjustmentNoteIssueDate": "2026-11-20T10:00"}
             return Form(place, place, fields, "from documents where kind = 'adjustment_note'")
         case "consolidated":
@@ -124,7 +127,7 @@ async def test_a_form_that_is_sent_twice_creates_once(
     answers = [*twice, await send(admin, form.path, fields)]
     assert {status for status, _ in answers} == {303}, answers
     assert len({urlsplit(place).path for _, place in answers}) == 1
-    assert await owner.fetchval(f"select count(*) {form.counted}") == EFFECTS.get(name, 1)
+    assert await owner.fetchval(f"select count(*) {form.count}") == EFFECTS.get(name, 1)
     if form.shows_secret:
         shown = [_SECRET.findall(await admin.get(answers[0][1])) for _ in range(2)]
         assert len(shown[0]) == 1 and shown[1] == []

@@ -60,6 +60,14 @@ async def _refusal(site: URL, email: str) -> str:
         return await visitor.sign_in(email, "another password")
 
 
+async def test_tries_of_passwords_are_limited(site: URL) -> None:
+    async with Visitor(site) as visitor:
+        for _ in range(10):
+            await visitor.sign_in("nobody@example.com", "wrong")
+        await visitor.sign_in("nobody@example.com", "wrong")
+        assert visitor.status == 429
+
+
 @pytest.mark.parametrize("email", ["", "nobody", "a" * 300 + "@example.com"])
 async def test_tries_with_an_invalid_address_count_for_no_limit(site: URL, email: str) -> None:
     async with Visitor(site) as visitor:
@@ -142,6 +150,26 @@ async def test_sign_in_forms_need_their_token_too(site: URL) -> None:
 
 
 #: Role -> pages and forms that it may not use.
+REFUSED = {
+    "reader": ("/invoices/new", "/settings/profile", "/settings/keys", "/settings/people"),
+    "member": ("/settings/profile", "/settings/keys", "/settings/people", "/settings/activity"),
+}
+
+
+@pytest.mark.parametrize("role", list(REFUSED))
+async def test_a_role_without_the_right_gets_a_403(
+    site: URL, company: Company, role: str, config: Config
+) -> None:
+    link = await make_person(config, company.id, "siti@example.com", role)
+    async with Visitor(site) as visitor:
+        await visitor.use_link(link)
+        for path in REFUSED[role]:
+            await visitor.get(path)
+            assert (path, visitor.status) == (path, 403)
+        await visitor.get("/invoices")
+        assert visitor.status == 200
+
+
 async def test_an_admin_cannot_make_owners_or_links_for_them(
     owner: Visitor, site: URL, company: Company, config: Config
 ) -> None:

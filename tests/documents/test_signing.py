@@ -24,7 +24,7 @@ from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import CERTIFICATE, expect, not_found, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.test_signature import parse_as_written, split_signature, verify
-from tests.harness.bodies import invoice
+from tests.harness.bodies import invoice, note
 from tests.harness.certificates import TIN, Issued, issued, key_text, rsa_key
 from tests.harness.environments import GENEROUS
 
@@ -98,6 +98,17 @@ async def test_the_signing_time_is_that_of_the_submission(
     ]
     at = json_codec.parse_instant(properties["SigningTime"][0]["_"])
     assert before <= at <= (await owner.fetch("select clock_timestamp()"))[0][0]
+
+
+async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
+    await store_certificate(api)
+    invoice_id = await create_valid_invoice(api)
+    path = f"/api/invoices/{invoice_id}/adjustment-note"
+    _, made = await request_json(api, "POST", path, json=note())
+    await expect(
+        api, 200, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
+    )
+    verify(*await get_sent_document(owner))
 
 
 async def test_version_1_0_is_not_signed_and_needs_no_certificate(

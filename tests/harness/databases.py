@@ -46,14 +46,6 @@ async def open_connection(url: str, **options: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def locked_documents(conn: asyncpg.Connection) -> AsyncIterator[None]:
-    """Keep the rows of all documents locked during the block, which is a transaction."""
-    async with conn.transaction():
-        await conn.execute("select from documents for update")
-        yield
-
-
-@asynccontextmanager
 async def provide_server(
     home: Path, durable: bool = True, settings: Sequence[str] = ()
 ) -> AsyncIterator[str]:

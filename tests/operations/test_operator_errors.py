@@ -309,23 +309,23 @@ async def test_a_taken_port_is_one_line_before_anything_is_created(
     assert not (tmp_path / "data").exists()
 
 
-UNUSABLE = {
-    "HOST=nohost.invalid": "The host nohost.invalid is unknown. Correct HOST.",
-    "HOST=192.0.2.1": "this machine does not have the address. Correct HOST or PORT.",
-    "SANDBOX_PORT={port}": "PORT and SANDBOX_PORT are both {port}. Change one.",
-    "DATA_DIR=/proc/data": "The folder /proc/data cannot be used: No such file or",
-    "DATA_DIR=/etc/hostname": "The folder /etc/hostname cannot be used: File exists.",
-}
-
-
-@pytest.mark.parametrize("setting, text", UNUSABLE.items())
+@pytest.mark.parametrize(
+    "variables, text",
+    [
+        ({"HOST": "nohost.invalid"}, "The host nohost.invalid is unknown. Correct HOST."),
+        ({"HOST": "192.0.2.1"}, "this machine does not have the address. Correct HOST or PORT."),
+        ({"SANDBOX_PORT": "{port}"}, "PORT and SANDBOX_PORT are both {port}. Change one."),
+        ({"DATA_DIR": "/proc/data"}, "The folder /proc/data cannot be used: No such file or"),
+        ({"DATA_DIR": "/etc/hostname"}, "The folder /etc/hostname cannot be used: File exists."),
+    ],
+)
 async def test_an_unusable_address_or_folder_is_one_line(
-    command: RunCommand, setting: str, text: str
+    command: RunCommand, variables: dict[str, str], text: str
 ) -> None:
     port = str(free_port())
-    variable, _, value = setting.format(port=port).partition("=")
-    ports = {"PORT": port, "SANDBOX_PORT": str(free_port()), variable: value}
-    found = await read_error(command("serve", **{**NO_PORTAL, **ports}))
+    changes = {name: value.format(port=port) for name, value in variables.items()}
+    ports = {"PORT": port, "SANDBOX_PORT": str(free_port())}
+    found = await read_error(command("serve", **{**NO_PORTAL, **ports, **changes}))
     assert text.format(port=port) in found
 
 

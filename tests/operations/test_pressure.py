@@ -33,7 +33,7 @@ from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_un
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
-from tests.harness.databases import add_migration, locked_documents
+from tests.harness.databases import add_migration
 from tests.harness.network import Network
 
 #: Makes the first writes to a table fail with an SQLSTATE.
@@ -204,7 +204,8 @@ async def test_a_transaction_that_a_shutdown_aborts_is_retried(
 ) -> None:
     """The update waits for a lock when its session is terminated."""
     invoice_id = await create_invoice(api)
-    async with locked_documents(owner):
+    async with owner.transaction():
+        await owner.execute("select from documents for update")
         body = invoice()
         update = asyncio.ensure_future(api.put(f"/api/invoices/{invoice_id}", json=body))
         blocked = "select pid from pg_stat_activity where wait_event_type = 'Lock'"

@@ -58,27 +58,6 @@ async def client(
         yield session
 
 
-@pytest.fixture
-async def paused(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[Service]:
-    """A process that is paused before it commits an intent."""
-    bounds = {"PORTAL_TIMEOUT_SECONDS": str(REQUEST_SECONDS), "PORTAL_LEASE_SECONDS": "600"}
-    service = Service({**environment, **PATIENT, **bounds}, tmp_path / "service.log")
-    await service.start(stops_at="before_intent_commit")
-    try:
-        yield service
-    finally:
-        await service.kill()
-
-
-async def wait_until_valid(client: aiohttp.ClientSession, invoice_id: int) -> None:
-    """Wait until an invoice is Valid, for twice the time that its request may take."""
-    await until(
-        lambda: get_invoice(client, invoice_id),
-        lambda found: found["status"] == "Valid",
-        seconds=60,
-    )
-
-
 async def test_a_slow_tls_connection_sends_a_document_once(
     client: aiohttp.ClientSession, path: SlowPath, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
@@ -89,7 +68,11 @@ async def test_a_slow_tls_connection_sends_a_document_once(
     )
     (row,) = await owner.fetch(SENDS)
     assert path.connections >= 1 and row["sends"] == 1
-    await wait_until_valid(client, invoice_id)
+    await until(
+        lambda: get_invoice(client, invoice_id),
+        lambda found: found["status"] == "Valid",
+        seconds=60,
+    )
     assert len(await sandbox.ledger()) == 1
 
 
@@ -99,7 +82,11 @@ async def test_a_slow_tls_connection_sends_merged_submissions_once(
     await owner.execute(AUTOMATIC)
     ids = [await create_invoice(client, isReady=True) for _ in range(3)]
     for invoice_id in ids:
-        await wait_until_valid(client, invoice_id)
+        await until(
+            lambda invoice_id=invoice_id: get_invoice(client, invoice_id),
+            lambda found: found["status"] == "Valid",
+            seconds=60,
+        )
     assert {row["sends"] for row in await owner.fetch(SENDS)} == {1}
     assert len(await sandbox.ledger()) == 3
 
@@ -122,30 +109,44 @@ async def test_a_claim_lost_while_connecting_sends_nothing(
     assert row["sends"] == 0 and not await sandbox.ledger()
     # End the lease of the new claim.
     await owner.execute("update submissions set lease_until = clock_timestamp()")
-    await wait_until_valid(client, invoice_id)
+    await until(
+        lambda: get_invoice(client, invoice_id),
+        lambda found: found["status"] == "Valid",
+        seconds=60,
+    )
     (row,) = await owner.fetch(SENDS)
     assert row["sends"] == 1 and len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 async def test_a_request_that_times_out_before_sending_was_not_sent(
-    paused: Service, company: Company, owner: asyncpg.Connection, sandbox: Sandbox
+    environment: dict[str, str],
+    company: Company,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    tmp_path: Path,
 ) -> None:
-    """The process continues when the request has timed out."""
-    async with paused.client(company.key) as client:
-        invoice_id = await create_invoice(client)
-        answer = asyncio.create_task(submit(client, invoice_id))
-        await paused.paused()
-        await until(
-            lambda: owner.fetchval(IDLE_SECONDS),
-            lambda seconds: (seconds or 0) > REQUEST_SECONDS,
-        )
-        paused.send_signal(signal.SIGCONT)
-        status, body = await answer
-        assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
-        (row,) = await owner.fetch(SENDS)
-        assert row["state"] == "NotReceived" and not await sandbox.ledger()
-        await wait_for_status(client, invoice_id, "Draft")
+    """The process is paused before it commits the intent, until the request has timed out."""
+    bounds = {"PORTAL_TIMEOUT_SECONDS": str(REQUEST_SECONDS), "PORTAL_LEASE_SECONDS": "600"}
+    service = Service({**environment, **PATIENT, **bounds}, tmp_path / "service.log")
+    await service.start(stops_at="before_intent_commit")
+    try:
+        async with service.client(company.key) as client:
+            invoice_id = await create_invoice(client)
+            answer = asyncio.create_task(submit(client, invoice_id))
+            await service.paused()
+            await until(
+                lambda: owner.fetchval(IDLE_SECONDS),
+                lambda seconds: (seconds or 0) > REQUEST_SECONDS,
+            )
+            service.send_signal(signal.SIGCONT)
+            status, body = await answer
+            assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
+            (row,) = await owner.fetch(SENDS)
+            assert row["state"] == "NotReceived" and not await sandbox.ledger()
+            await wait_for_status(client, invoice_id, "Draft")
+    finally:
+        await service.kill()
 
 
 async def test_a_failed_connection_leaves_no_intent(

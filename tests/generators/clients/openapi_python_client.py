@@ -31,19 +31,21 @@ party = {
     "contact_number": "+60123456789",
     "address": address,
 }
-unit = models.Unit(code="KGM", price=48.5, count=2)
-details = {
-    "id": "1",
-    "classifications": ["022"],
-    "tax_details": [models.TaxDetail(tax_type="02", tax_rate=models.TaxRate(percentage=8))],
-    "origin_country": "MYS",
-}
 invoice = models.InvoiceCreate(
     type_=models.InvoiceType.INVOICE,
     code=int(os.environ["CODE"]),
     issue_date_time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     buyer=models.Party(**party),
-    line_items=[models.LineItem(description="Coffee beans, 1 kg", unit=unit, **details)],
+    line_items=[
+        models.LineItem(
+            id="1",
+            description="Coffee beans, 1 kg",
+            classifications=["022"],
+            unit=models.Unit(code="KGM", price=48.5, count=2),
+            tax_details=[models.TaxDetail(tax_type="02", tax_rate=models.TaxRate(percentage=8))],
+            origin_country="MYS",
+        )
+    ],
 )
 
 created = create_invoice.sync(client=client, body=invoice, idempotency_key=os.environ["CODE"])
