@@ -160,8 +160,9 @@ def _find_wrong_status(subject: Subject, row: Any, history: Sequence[Event]) -> 
     status = FIRST[subject[0]]
     for event in history:
         after = _find_status_after(event)
-        is_known = status in DOCUMENT_TRANSITIONS
-        if after is not None and not (is_known and after in DOCUMENT_TRANSITIONS[status]):
+        if after is not None and (
+            status not in DOCUMENT_TRANSITIONS or after not in DOCUMENT_TRANSITIONS[status]
+        ):
             yield f"{event.name} while {status}"
         if event.name in CHANGES and status in LOCKED:
             yield f"{event.name} while {status}"
