@@ -17,7 +17,9 @@ import pytest
 
 from service.commands import bootstrap, serve
 from service.commands.operator_errors import describe_database_error
-from service.config import read_config
+from service.config import Config, read_config
+from service.db.audit_actor import acting_as
+from service.db.transactions import connected_database
 from tests.api_requests import CERTIFICATE, expect
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import RunCommand
@@ -361,6 +363,13 @@ def _first_start(database: str, home: Path) -> Service:
     return Service(environment, home / "service.log")
 
 
+async def _prepare_demo(config: Config) -> str:
+    """Create the demo company without a migration, which takes an advisory lock of its own."""
+    async with connected_database(config, 2) as database:
+        with acting_as("command"):
+            return await serve._prepare_demo(config, database)
+
+
 async def test_two_first_starts_at_once_create_one_demo_company(
     database: str, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -380,10 +389,7 @@ async def test_a_first_start_waits_while_another_creates_the_demo_company(
     configs = [read_config({**environment, "DATA_DIR": str(tmp_path / name)}) for name in "ab"]
     async with owner.transaction():
         await owner.execute("lock table companies in exclusive mode")  # One start waits for it.
-        starts = [
-            asyncio.create_task(bootstrap.run_command(config, serve._prepare_demo))
-            for config in configs
-        ]
+        starts = [asyncio.create_task(_prepare_demo(config)) for config in configs]
         await until(
             lambda: owner.fetchval(
                 "select array_agg(l.granted order by l.granted) from pg_locks l "
@@ -403,7 +409,7 @@ async def test_an_existing_database_with_other_companies_gets_no_demo_company(
 ) -> None:
     await owner.execute("update companies set tin_code = 'C99'")
     config = read_config({**environment, "DATA_DIR": str(tmp_path)})
-    text = await bootstrap.run_command(config, serve._prepare_demo)
+    text = await _prepare_demo(config)
     assert f"add-key --company {company.id}" in text and "no demo company was created" in text
     assert await owner.fetchval("select count(*) from companies") == 1
     assert await owner.fetchval("select count(*) from users") == 0

@@ -86,4 +86,5 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
 
 def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
-    return finding_at(party.root, code, f"{message} - {party.role}")._replace(target="TIN")
+    found = finding_at(party.root, code, f"{message} - {party.role}")
+    return Finding(code, found.message, "TIN", found.path)
