@@ -516,7 +516,7 @@ async def test_copy_that_stays_missing_needs_manual_review(
 async def test_unavailable_copy_postpones_the_decision(
     lost: Lost, context: CompanyContext, sandbox: Sandbox, error: Any
 ) -> None:
-    async def limit(operation: str, tin: str, further: bool = False) -> None:
+    async def limit(operation: str, tin: str, further: bool, own_client: str | None) -> None:
         if operation == "raw":
             raise error
 
