@@ -6,7 +6,7 @@ with the statements, on the same rows.
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,8 @@ from service.submission.machine.comparison_rules import (
     DUPLICATE,
     FURTHEST,
     ORPHAN,
+    AttemptRow,
+    BasisRow,
     PortalFinding,
 )
 from service.submission.machine.types import Sighting, Submission, SubmittedDocument
@@ -215,10 +217,11 @@ class Tables:
         sent = [at for at in self._send_times() if at > earliest]
         return bool(sent) and (compared_at or min(sent)) + EVERY <= now
 
-    def basis(self, now: datetime) -> dict[str, Any]:
+    def basis(self, now: datetime) -> BasisRow:
         """Return what decides about the length of a comparison: comparison_basis."""
         sent = [at for at in self._send_times() if at > now - FURTHEST]
         return {
+            "own_tin": TIN,
             "held_since": self.hold and self.hold.since,
             "known_until": self.hold and self.hold.known_until,
             "compared_at": self.comparison.compared_at,
@@ -230,7 +233,7 @@ class Tables:
         sent = (row.submission.last_sent_at for row in self.rows.values())
         return [at for at in sent if at]
 
-    def attempts(self, listing: Iterable[Document]) -> list[dict[str, Any]]:
+    def attempts(self, listing: Iterable[Document]) -> list[AttemptRow]:
         """Return the documents that may be listed: comparison_attempts."""
         uuids = {listed.uuid for listed in listing}
         numbers = {listed.number for listed in listing}
@@ -299,13 +302,21 @@ def _copy(value: Any) -> Any:
     return [copy(one) for one in value] if isinstance(value, list) else copy(value)
 
 
-def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> dict[str, Any]:
+def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> AttemptRow:
     return {
-        **asdict(doc),
+        "id": doc.id,
         "submission_id": submission_id,
+        "number": doc.number,
+        "document_type": doc.document_type,
+        "issued_at": doc.issued_at,
+        "status": doc.status,
+        "uuid": doc.uuid,
+        "submitted_at": None,
+        "rejection_requested_at": None,
+        "rejection_reason": None,
+        "is_foreign_if_cancelled": False,
         "tin": TIN,
         "state": row.submission.state,
         "created_at": row.created_at,
         "possibly_received": row.submission.possibly_received,
-        "is_foreign_if_cancelled": False,
     }

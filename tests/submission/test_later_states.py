@@ -1,7 +1,6 @@
 """Changes of Valid documents: comparisons take them over, and end the polls of each document."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import asyncpg
 import pytest
@@ -10,7 +9,12 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import Config
 from service.db.statements import sql
-from service.submission.machine.comparison_rules import CHANGING, FURTHEST, first_moment
+from service.submission.machine.comparison_rules import (
+    CHANGING,
+    FURTHEST,
+    BasisRow,
+    first_moment,
+)
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import request_json
@@ -138,8 +142,14 @@ def test_a_comparison_covers_what_may_have_changed_since_the_latest_one(
     def before(hours: int | None) -> datetime | None:
         return None if hours is None else NOW - timedelta(hours=hours)
 
-    basis: dict[str, Any] = {"now": NOW, "held_since": None, "known_until": None}
-    basis |= {"compared_at": before(compared), "sent_from": before(sent)}
+    basis: BasisRow = {
+        "own_tin": None,
+        "held_since": None,
+        "known_until": None,
+        "compared_at": before(compared),
+        "sent_from": before(sent),
+        "now": NOW,
+    }
     assert first_moment(basis, days) == before(expected)
 
 
