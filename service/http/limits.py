@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -112,22 +111,31 @@ class ConcurrencyLimiter:
         self._error = error
         self._message = message
         self._patience = patience
-        #: Semaphores of the names of which a block runs or waits.
-        self._semaphores: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+        self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
+        self._blocks: Counter[Hashable] = Counter()  # running or waiting
 
     @asynccontextmanager
     async def one(self, name: Hashable = None) -> AsyncIterator[None]:
         """Count the block. Raises the error of the limiter."""
         semaphore = self._semaphores.setdefault(name, asyncio.Semaphore(self._most))
+        self._blocks[name] += 1
+        try:
+            await self._acquire(semaphore)
+            try:
+                yield
+            finally:
+                semaphore.release()
+        finally:
+            self._blocks[name] -= 1
+            if not self._blocks[name]:
+                del self._blocks[name], self._semaphores[name]
+
+    async def _acquire(self, semaphore: asyncio.Semaphore) -> None:
         try:
             async with asyncio.timeout(self._patience):
                 await semaphore.acquire()
         except TimeoutError:
             raise self._error(self._message, retry_after(RETRY_SECONDS)) from None
-        try:
-            yield
-        finally:
-            semaphore.release()
 
 
 @dataclass(slots=True)

@@ -150,11 +150,11 @@ class RefusedLogins:
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot store a refused login: %s", describe_error(failure))
             return
-        error.retry_after = max(row["wait"] or timedelta(0), timedelta(0))
+        wait = error.retry_after = max(row["wait"] or timedelta(0), timedelta(0))
         if row["is_new"]:
             log.warning(
                 "portal: login refused, next attempt in %d s, see attention",
-                error.retry_after.total_seconds(),
+                wait.total_seconds(),
             )
 
     async def clear(self, login: Login) -> None:

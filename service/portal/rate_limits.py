@@ -171,9 +171,11 @@ class PortalRateLimiter:
 
         `own_client_id` is the company's own client id; the default is the operator's.
         """
-        limiter = replace(self, own_client_id=own_client_id)
+        if own_client_id is not None:
+            limiter = replace(self, own_client_id=own_client_id)
+            return await limiter(operation, tin, further)
         try:
-            await limiter._acquire(operation, tin, further)
+            await self._acquire(operation, tin, further)
         except TRANSIENT_DB_ERRORS as error:
             raise NotSent(
                 "The database is unavailable, so the portal's rate limit cannot be checked."
