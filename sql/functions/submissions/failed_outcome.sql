@@ -12,5 +12,5 @@ create or replace function failed_outcome(
                      'status', status, 'code', errors #> '{0,code}',
                      'message', errors #> '{0,message}', 'at', instant(at)) end;
 comment on function failed_outcome is
-  'The outcome of a submission that failed, as records show it, by the status of its document. Null '
-  'for others. `failure` is {code, retryable, codes, errors} if nothing reached the portal.';
+  'The outcome of a submission that failed, as records show it, by the status of its document. '
+  'Null for others. `failure` is {code, retryable, codes, errors} if nothing reached the portal.';
