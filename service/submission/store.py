@@ -1,4 +1,3 @@
-# pyright: standard
 """Stores submissions: loads claimed ones, and writes results, sightings and released claims."""
 
 import asyncio
@@ -77,7 +76,7 @@ class DocumentRow(TypedDict):
     number: str
     document_type: str
     issued_at: datetime
-    status: str
+    status: states.SubmittedStatus
     uuid: str | None
     validated_at: datetime | None
 
@@ -541,7 +540,11 @@ def _change_values(change: Change) -> JsonObject:
         status for status, moves in states.SUBMITTED_TRANSITIONS.items() if change.status in moves
     ]
     subject_status = states.DOCUMENT_STATUSES[change.status]
-    moved = {"next": change.status, "expected": expected, "subject_status": subject_status}
+    moved: JsonObject = {
+        "next": change.status,
+        "expected": expected,
+        "subject_status": subject_status,
+    }
     if change.status == "NotSent":
         errors = change.errors or []
         moved["failure"] = describe_not_sent(name_failure("NotReceived", errors), errors)

@@ -477,12 +477,6 @@ select d.uuid
  order by d.id desc
  limit 1;
 
--- name: submitted_document_types :many
--- Return the portal's type code of submitted documents.
-select id, document_type
-  from submitted_documents
- where company_id = :company_id and id = any (:ids::bigint[]);
-
 -- name: submitted_document_list :one
 -- Return the total of the submitted documents of a company with one of :statuses, any if null, and
 -- a page of their records as a JSON array, newest first. Those of deleted documents are left out.

@@ -85,7 +85,7 @@ class AttemptRow(TypedDict):
     number: str
     document_type: str
     issued_at: datetime
-    status: str
+    status: states.SubmittedStatus
     uuid: str | None
     submitted_at: datetime | None
     rejection_requested_at: datetime | None
