@@ -63,7 +63,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     app[app_keys.ERROR_PAGE] = render_error
     app[SIGN_IN] = make_sign_in()
     app[sharing.LIMITER] = sharing.make_limiter()
-    routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.operations)
+    routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.GROUP.operations)
     app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.extend([_database, _reads, _watchdog, _session])

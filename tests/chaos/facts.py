@@ -110,7 +110,7 @@ class Facts:
 #: Statements whose rows the judge reads.
 STATEMENTS = (
     *("records", "documents", "unresolved", "persons"),
-    *("counters", "adjustments", "events", "attempts", "audit"),
+    *("counters", "adjustments", "outcomes", "events", "attempts", "audit"),
 )
 
 

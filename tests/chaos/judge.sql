@@ -123,6 +123,18 @@ select t.kind, t.company_id, t.id, t.amount, t.adjusted_by, t.returned,
   left join note n on n.company_id = t.company_id and n.kind = t.kind and n.id = t.id
  where n.has_adjusted or t.adjusted_by <> 0;
 
+-- name: outcomes_all :many
+-- Return the status of the latest submitted document of each document, and of the last submission
+-- that its record shows.
+select s.company_id, s.id, d.status, last_submission(s) ->> 'status' as shown
+  from document_states s
+ cross join lateral (
+         select status
+           from submitted_documents
+          where company_id = s.company_id and document_id = s.id
+          order by id desc
+          limit 1) d;
+
 -- name: events_all :many
 -- Return all events in the order of the feed.
 select company_id, id, type, data::text as data

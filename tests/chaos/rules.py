@@ -83,6 +83,15 @@ def adjusted_amounts(facts: Facts) -> Iterator[Case]:
         yield None if is_right and final >= 0 else str(dict(row))
 
 
+def outcomes(facts: Facts) -> Iterator[Case]:
+    """Judge the last submission of each record against its latest submitted document.
+
+    A later submission that the service refused made no submitted document.
+    """
+    for row in facts["outcomes"]:
+        yield None if row["shown"] in (row["status"], "NotSent") else str(dict(row))
+
+
 # Events
 
 
@@ -340,6 +349,7 @@ def _find_wrong_creation(request: KeyedRequest, number: int) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     totals,
     adjusted_amounts,
+    outcomes,
     feed,
     events,
     acknowledged_events,

@@ -98,14 +98,14 @@ LOSSES = {
         *("totals", "events"),
     },
     "update document_states set status = 'Draft'; update documents set deleted_at = now()": {
-        *("acknowledged_lost", "events"),
+        *("acknowledged_lost", "events", "outcomes"),
     },
     "update documents set line_items ="
     """ jsonb_set(line_items::jsonb, '{0,description}', '"Tea"')""": {
         "acknowledged_lost",
         "locked_changed",
     },
-    "update submitted_documents set status = 'Invalid'": {"unknown_to_us", "events"},
+    "update submitted_documents set status = 'Invalid'": {"unknown_to_us", "events", "outcomes"},
     "update submitted_documents set uuid = 'ANOTHER'": {
         "acknowledged_lost",
         "unknown_to_us",
@@ -124,6 +124,7 @@ DERIVED = {
     },
     "update record_counts set type = 'SELF_BILLED_INVOICE' where list = 'invoice'": {"totals"},
     "update document_states set adjusted_by = 1": {"adjusted_amounts"},
+    "update document_states set outcome_at = null": {"outcomes"},
     "delete from events where type = 'invoice.created'": {"events"},
     "delete from events where type = 'invoice.submitting'": {"events", "audit"},
     "delete from events where type = 'invoice.submitted'": {"events", "acknowledged_events"},

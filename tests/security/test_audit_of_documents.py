@@ -97,9 +97,9 @@ async def test_decisions_about_requests_have_entries(
 async def test_a_create_has_the_key_the_request_and_the_client(
     own_api: Client, own_company: Company, owner: asyncpg.Connection, headers: dict[str, str]
 ) -> None:
-    sent = {"X-Request-Id": "till-7", **headers}
+    sent, body = {"X-Request-Id": "till-7", **headers}, invoice(code=1)
     for _ in range(2 if headers else 1):
-        await expect(own_api, 201, "POST", "/api/invoices", json=invoice(code=1), headers=sent)
+        await expect(own_api, 201, "POST", "/api/invoices", json=body, headers=sent)
     rows = await owner.fetch(
         "select actor, request_id, host(client_address) from audit_log"
         " where subject like 'invoice %'"
