@@ -19,7 +19,6 @@ from service.commands.bootstrap import (
     logged_run,
     migrate_database,
     run,
-    run_command,
     warn_of_settings,
     with_portal,
     with_postgres,
@@ -33,9 +32,10 @@ from service.commands.support import create_support_login
 from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
+from service.db.audit_actor import acting_as
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, connected_database
 from service.http import app_keys
 from service.http.closing import Site, close_idle_connections, close_port
 from service.http.server import HardenedRunner
@@ -88,7 +88,9 @@ async def serve(config: Config, background: bool = True) -> None:
                 check_folder(config.data_dir, "DATA_DIR")
                 config = await stack.enter_async_context(_with_sandbox(config))
                 stack.enter_context(record_addresses(config))
-                greeting = await run_command(config, _prepare_demo)
+                async with connected_database(config, 2) as database:
+                    with acting_as("command"):
+                        greeting = await _prepare_demo(config, database)
             processes = serve_api if config.workers == 1 else _processes
             await stack.enter_async_context(processes(config, background))
             _announce(f"{describe_addresses(config, support)}{greeting}", is_needed=bool(greeting))

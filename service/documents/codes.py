@@ -73,9 +73,18 @@ ALIASES: dict[str, dict[str, str]] = _DATA["aliases"]
 
 #: JSON Pointer of a code in a body -> its table, as pairs; `*` matches every entry of an array.
 Places = tuple[tuple[str, str], ...]
-PARTY, DOCUMENT, COMPANY = (
-    tuple(_DATA["places"][name].items()) for name in ("party", "document", "company")
-)
+
+
+def _read_places(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the places of codes in a form. A place with the name of another form has its places."""
+    for place, table in _DATA["places"][name].items():
+        if table in _DATA["places"]:
+            yield from ((place + inner, known) for inner, known in _read_places(table))
+        else:
+            yield place, table
+
+
+PARTY, DOCUMENT, COMPANY = (tuple(_read_places(name)) for name in ("party", "document", "company"))
 
 HOME = "MYS"
 

@@ -8,9 +8,7 @@ create or replace function failed_outcome(
                      'message', failure #> '{errors,0,message}', 'at', instant(at),
                      'retryable', failure -> 'retryable', 'errors', failure -> 'errors')
               when status in ('Invalid', 'Rejected')
-              then json_build_object(
-                     'status', status, 'code', errors #> '{0,code}',
-                     'message', errors #> '{0,message}', 'at', instant(at)) end;
+              then submission_outcome(status, errors -> 0, at) end;
 comment on function failed_outcome is
   'The outcome of a submission that failed, as records show it, by the status of its document. '
   'Null for others. `failure` is {code, retryable, codes, errors} if nothing reached the portal.';

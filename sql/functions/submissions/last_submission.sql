@@ -5,8 +5,6 @@ create or replace function last_submission(state document_states) returns json
               when (state).status = 'Submitting'
               then submission_under_way((state).company_id, (state).id)
               when (state).outcome_at is not null
-              then json_build_object(
-                     'status', (state).status, 'code', null, 'message', null,
-                     'at', instant((state).outcome_at)) end;
+              then submission_outcome((state).status, null, (state).outcome_at) end;
 comment on function last_submission is
   'The outcome of the latest submission of a document as records show it. Null: never submitted.';

@@ -1,9 +1,7 @@
 -- Not inlined, so that only the records of documents without an outcome pay for the look-up.
 create or replace function submission_under_way(company_id bigint, document_id bigint) returns json
   stable language sql
-  return (select json_build_object(
-                   'status', d.status, 'code', s.last_error -> 'code',
-                   'message', s.last_error -> 'message', 'at', instant(d.updated_at))
+  return (select submission_outcome(d.status, s.last_error, d.updated_at)
             from public.submitted_documents d
             join public.submissions s on s.company_id = d.company_id and s.id = d.submission_id
            where d.company_id = submission_under_way.company_id
