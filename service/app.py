@@ -144,7 +144,7 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     """
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     waiters, due = SubmissionWaiters(), asyncio.Event()
-    ring, lists = KeyRing(database), CodeLists(database)
+    lists = CodeLists(database)
     await lists.work()
 
     def wake(name: str) -> None:
@@ -154,13 +154,13 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
     listeners: dict[str, Callable[[str], None]] = {
         "submission_moved": wake,
         "submission_due": lambda _: due.set(),
-        "api_key_changed": ring.forget,
+        "api_key_changed": lambda key_id: ring.forget(key_id),
         "code_lists_changed": lambda _: lists.woken.set(),
     }
     session = DedicatedSession(
         config.database_url, listeners, config.database_silence, database_bounds(config)
     )
-    monitor = DatabaseMonitor(database)
+    ring, monitor = KeyRing(database, session), DatabaseMonitor(database)
     session.on_reconnect += [ring.forget_all, due.set, lists.woken.set, monitor.woken.set]
     app[app_keys.KEY_RING], app[app_keys.SESSION] = ring, session
     async with AsyncExitStack() as stack:

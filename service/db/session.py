@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 import asyncpg
 
@@ -17,9 +19,19 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS, UNAVAILABLE
 from service.errors import Unavailable, describe_error, retry_after
 from service.loops import Loop, wait_for_event
 
-HEARTBEAT_SECONDS = 5
+HEARTBEAT_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
+
+
+class Heartbeat(NamedTuple):
+    """The database has answered a statement: all notifications of before it have arrived.
+
+    `began` is the monotonic time before it. `identity` is that of database_identity().
+    """
+
+    identity: str
+    began: float
 
 
 class DedicatedSession(Loop):
@@ -27,7 +39,7 @@ class DedicatedSession(Loop):
 
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
     vanishes loses them within `silence` seconds. All locks are lost with the connection; `alive` is
-    false until there is another one.
+    false until there is another one. `heartbeat` is the latest one of the connection, or None.
 
     While it is connected it checks that no newer migration excludes this version of the service. If
     one does, it stops the process, as SIGTERM would.
@@ -52,6 +64,7 @@ class DedicatedSession(Loop):
         self._lost = asyncio.Event()
         self._made = asyncio.Event()
         self._is_excluded = False
+        self.heartbeat: Heartbeat | None = None
         self.on_reconnect: list[Callable[[], object]] = []
 
     @property
@@ -65,15 +78,22 @@ class DedicatedSession(Loop):
         await self._check_connection(conn)
         while not await wait_for_event(self._lost, HEARTBEAT_SECONDS):
             await self._check_connection(conn)
+        self.heartbeat = None
         self._made.clear()
         log.warning("dedicated session: the connection was lost")
         return 0
 
     async def _check_connection(self, conn: asyncpg.Connection) -> None:
-        """Check the schema. Terminate a connection that does not answer, such as a lost one."""
+        """Prove that the database answers, and check the schema.
+
+        Terminates a connection that does not answer, such as a lost one.
+        """
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
+                began = time.monotonic()
+                found = await sql.database_identity_get(conn)
                 await check_newer_schema(conn)
+            self.heartbeat = Heartbeat(found["seen"], began)
         except SchemaError as error:
             self._stop_process(error)
         except Exception:

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 import secrets
+import sys
 import time
 import zlib
 from collections.abc import Hashable
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from service.db.connections import Connection
+from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import Database, Owner, OwnerKind
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -42,10 +44,11 @@ _KEY_START = re.compile(r"ein[vp]_(?:live|test)_[0-9A-Za-z]{12,15}_", re.ASCII)
 #: The digest that a secret is compared with if the key id is unknown: both cases take equal time.
 _NO_DIGEST = bytes(32)
 
-#: Lifetime of a cache entry. Processes are notified of a revocation; one that has lost its session
-#: without noticing it still revokes a key within a second.
+#: Time for which a key is used after it was read, or after a heartbeat of the session, with which
+#: a notification of its change would have arrived. A process whose session is lost or late still
+#: rejects a revoked key within a second.
 CACHE_SECONDS = 0.5
-MAX_CACHED = 10_000
+MAX_CACHED = 50_000  # about 25 MB
 #: The last characters of a key id are random. A name of a cell can precede them.
 KEY_ID_CHARACTERS = 12
 RECORD_SECONDS = 60  # between two writes of last_used_at
@@ -88,6 +91,7 @@ class StoredKey:
     """A key as read from the database.
 
     `read_at` and `expires_at` are monotonic times, which do not depend on the process's clock.
+    `identity` is that of the database.
     """
 
     owner: Owner
@@ -96,6 +100,7 @@ class StoredKey:
     is_revoked: bool
     read_at: float
     expires_at: float
+    identity: str
 
 
 def random_text(length: int) -> str:
@@ -152,14 +157,15 @@ def contains_key(text: str) -> bool:
 
 
 class KeyRing(Loop):
-    """Looks up keys and their owners, with a short cache that notifications invalidate.
+    """Looks up keys and their owners, with a cache that notifications invalidate.
 
-    In the background it records when keys were last used.
+    `session` receives them. In the background it records when keys were last used.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, session: DedicatedSession) -> None:
         super().__init__("keys", RECORD_SECONDS)
         self._database = database
+        self._session = session
         self._cached: dict[tuple[str, str], StoredKey] = {}  # by the kind of owner and the key id
         self._invalidations = 0  # counts notifications
         self._used: set[tuple[Owner, str]] = set()  # owners and key ids since the last flush
@@ -177,7 +183,7 @@ class KeyRing(Loop):
         key_id, digest = parsed
         now = time.monotonic()
         key = self._cached.get((kind.owner, key_id))
-        if key is None or now >= key.read_at + CACHE_SECONDS:
+        if key is None or now >= self._known_at(key) + CACHE_SECONDS:
             if key and hmac.compare_digest(key.digest, digest):
                 CLIENT.set(_client(key.owner))  # It does not wait with strangers.
             key = await self._read(kind.owner, key_id, now)
@@ -218,6 +224,13 @@ class KeyRing(Loop):
         """Write the use of keys since the last round."""
         await self.work()
 
+    def _known_at(self, key: StoredKey) -> float:
+        """Return the monotonic time at which a cached key was known to be unchanged."""
+        heartbeat = self._session.heartbeat
+        if heartbeat is None or heartbeat.identity != key.identity:
+            return key.read_at
+        return max(key.read_at, heartbeat.began)
+
     async def _read(self, kind: OwnerKind, key_id: str, now: float) -> StoredKey | None:
         """Read a key at a monotonic time, and cache it. Return None if there is none."""
         invalidations = self._invalidations
@@ -227,7 +240,10 @@ class KeyRing(Loop):
             return None
         expires_at = math.inf if row["expires_in"] is None else now + row["expires_in"]
         owner = Owner(kind, row["owner_id"])
-        key = StoredKey(owner, key_id, row["secret_sha256"], row["revoked"], now, expires_at)
+        identity = sys.intern(row["identity"])  # the same for all keys
+        key = StoredKey(
+            owner, key_id, row["secret_sha256"], row["revoked"], now, expires_at, identity
+        )
         if invalidations == self._invalidations:  # otherwise the row may be older than the change
             _make_room(self._cached)
             self._cached[kind, key_id] = key

@@ -274,6 +274,13 @@ call describe('accounts', '
   created_at: When it was created.
 ');
 
+create function announce_api_key() returns trigger language plpgsql as $$
+begin
+  perform pg_notify('api_key_changed', old.key_id);
+  return null;
+end $$;
+comment on function announce_api_key is 'Notify every process of a change to an API key.';
+
 create table api_keys (
   owner_kind text not null,
   owner_id bigint not null,
@@ -299,6 +306,9 @@ grant select (
 ) on api_keys to einvoice_service, einvoice_reader;
 grant insert on api_keys to einvoice_service;
 grant update (revoked_at, last_used_at) on api_keys to einvoice_service;
+-- Processes keep keys in memory for as long as they are not notified.
+create trigger announce after delete or update of secret_sha256, expires_at, revoked_at on api_keys
+  for each row execute function announce_api_key();
 create policy across_companies on api_keys to einvoice_across using (true);
 grant select on api_keys to einvoice_across;
 call describe('api_keys', '

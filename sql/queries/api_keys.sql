@@ -32,14 +32,15 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
 
 -- name: api_key_of :one
 -- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
--- clock: negative if expired, null if the key never expires.
+-- clock: negative if expired, null if the key never expires. `identity` is that of the database.
 select owner_id, secret_sha256, revoked_at is not null as revoked,
-       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in
+       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in,
+       database_identity() as identity
   from api_key_of(:owner_kind, :key_id);
 
 -- name: api_key_revoke :value
--- Revoke a key and notify every process. Returns true if the key was not revoked before, and null
--- if the owner has no such key.
+-- Revoke a key. Returns true if the key was not revoked before, and null if the owner has no such
+-- key. A trigger notifies every process.
 with revoked as (
   update api_keys
      set revoked_at = clock_timestamp()
@@ -50,8 +51,7 @@ with revoked as (
   insert into audit_log (company_id, account_id, action, subject)
   select company_id, account_id, 'revoke', format('key %s', key_id) from revoked
 )
-select coalesce(
-         (select pg_notify('api_key_changed', key_id) is not null from revoked), false)
+select exists (select from revoked)
   from api_keys
  where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id;
 

@@ -141,3 +141,17 @@ async def ask(
         return otherwise
     finally:
         conn.terminate()
+
+
+async def end_sessions(owner: asyncpg.Connection, number: int) -> None:
+    """Terminate the dedicated sessions of `number` processes in the database of a connection."""
+    ended = 0
+    while ended < number:  # A session that is between two statements is found later.
+        found = await owner.fetch(
+            """
+            select pg_terminate_backend(pid) from pg_stat_activity
+             where datname = current_database() and pid <> pg_backend_pid()
+               and query ~ 'LISTEN|schema_excluding'
+            """
+        )
+        ended += len(found)

@@ -36,6 +36,7 @@ LOST_IN_BATCH = (
     "tests/submission/test_claims.py::test_batch_statement_for_a_lost_claim_changes_nothing"
 )
 COMPATIBILITY = "tests/operations/test_compatibility.py"
+KEY_CACHE = "tests/security/test_key_cache.py"
 REFUSE_TAKEN_TIN = "sql/functions/companies/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
@@ -1035,10 +1036,31 @@ APART = (
     ),
     Mutant(
         "revocation-not-announced",
-        "sql/queries/api_keys.sql",
-        "(select pg_notify('api_key_changed', key_id) is not null from revoked)",
-        "(select true from revoked)",
+        "sql/migrations/0001_tenancy.sql",
+        "update of secret_sha256, expires_at, revoked_at on api_keys",
+        "update of secret_sha256, expires_at on api_keys",
         "tests/operations/test_dedicated_session.py::test_revoking_a_key_notifies_every_session",
+    ),
+    Mutant(
+        "keys-kept-without-a-recent-heartbeat",
+        "service/db/session.py",
+        "                began = time.monotonic()\n",
+        "                began = time.monotonic() + 3600\n",
+        f"{KEY_CACHE}::test_a_late_session_proves_nothing_about_a_key",
+    ),
+    Mutant(
+        "keys-proved-by-another-database",
+        "service/http/api_keys.py",
+        "if heartbeat is None or heartbeat.identity != key.identity:",
+        "if heartbeat is None:",
+        f"{KEY_CACHE}::test_the_session_of_another_database_proves_nothing_about_a_key",
+    ),
+    Mutant(
+        "keys-kept-after-a-lost-session",
+        "service/app.py",
+        "session.on_reconnect += [ring.forget_all, due.set,",
+        "session.on_reconnect += [due.set,",
+        f"{KEY_CACHE}::test_a_key_is_read_once_for_as_long_as_its_session_answers",
     ),
     Mutant(
         "prepayment-over-the-value",

@@ -23,6 +23,7 @@ from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_sandbox import Portal
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice, line
+from tests.harness.databases import end_sessions
 from tests.harness.processes import Service, free_port
 from tests.harness.waiting import wait_until
 from tests.operations.test_commands import read_result
@@ -145,11 +146,7 @@ async def test_an_import_without_notification_is_noticed_after_a_lost_session(
     assert not await is_known(api, "KGX")
     await owner.execute("insert into code_list_imports values ('units', 1, now())")
     await owner.execute("insert into code_lists values ('units', 'KGX', 'crate', now())")
-    await owner.fetch(
-        "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where datname = current_database() and pid <> pg_backend_pid() "
-        "and query ~* 'listen|schema_excluding'"
-    )
+    await end_sessions(owner, 1)
     assert await until(lambda: is_known(api, "KGX"))
 
 

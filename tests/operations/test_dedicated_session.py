@@ -91,10 +91,12 @@ async def test_notifications_reach_the_listeners_of_a_session(
 
 
 async def test_revoking_a_key_notifies_every_session(
-    database: str, company: Company, config: Config
+    database: str, company: Company, config: Config, owner: asyncpg.Connection
 ) -> None:
+    """Its use does not: each process would read it again."""
     received: list[str] = []
     async with session(database, {"api_key_changed": received.append}):
+        await owner.execute("update api_keys set last_used_at = now()")
         await run_command(config, revoke_key, company.key_id)
         await until(lambda: asyncio.sleep(0, received))
     assert received == [company.key_id]
