@@ -145,7 +145,7 @@ async def _check_and_store_key(
     conn: Connection,
     row: Row,
 ) -> None:
-    """Store the request's Idempotency-Key with the intent to submit a locked document.
+    """Store the request's Idempotency-Key with the submission of a locked document.
 
     Raises Conflict for a cancelled document that has not changed since, unless the client resubmits
     it.

@@ -2,7 +2,7 @@
 
 The transaction of the effect stores the key with the response. Of several requests with one key,
 the second one waits there until the first has committed, is rolled back, and replays the response.
-A submission or cancellation stores its key with the intent, without a response yet.
+A submission or cancellation stores its key when it begins, without a response yet.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class IdempotencyClaim:
 
 
 CLAIM = web.RequestKey("claim", IdempotencyClaim)
-#: What the request has stored with its key: a response, or None with an intent.
+#: What the request has stored with its key: a response, or None if its work has just begun.
 STORED: web.RequestKey[web.Response | None] = web.RequestKey("stored")
 #: The stored response is final, but lacks the secrets of the response that is sent.
 SECRET_OUT = web.RequestKey("secret_out", bool)
@@ -189,7 +189,7 @@ async def store_response_without(
 
 
 async def store_key(request: web.Request, conn: Connection) -> None:
-    """Store the request's key with an intent, which has no response yet. As store_response."""
+    """Store the request's key with work that has just begun. As store_response."""
     await store_response(request, conn, None)
 
 
@@ -254,13 +254,13 @@ async def _settle(
     if SECRET_OUT in request and response.status < 400:
         return response
     claim, stored = request[CLAIM], request.get(STORED)
-    has_intent = STORED in request and stored is None
+    has_begun = STORED in request and stored is None
     keeps = is_final and response.status < 500 and response.status not in NOT_STORED
     final = response if keeps and isinstance(response, web.Response) else None
     if final and stored and (final.status, final.text) == (stored.status, stored.text):
         return response
     try:
-        if final or has_intent:
+        if final or has_begun:
             is_mine = await _write(request, claim, final)
         else:
             is_mine = response.status < 400  # else perhaps a conflict with the other request
