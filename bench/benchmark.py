@@ -1,7 +1,7 @@
 """The environment of a benchmark: PostgreSQL, an empty database, the service and the sandbox.
 
-PostgreSQL is the server of DATABASE_URL, whose login must be allowed to create databases, else an
-embedded one in a temporary directory. Everything is removed at the end.
+PostgreSQL is the server of DATABASE_URL, whose login must be a superuser, else an embedded one in a
+temporary directory. Everything is removed at the end.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,17 @@ sys.path[1:1] = [str(ROOT)]
 from programs import ProgramError, run_program
 
 from service.commands.bootstrap import run as run_loop
-from service.commands.companies import DETAILS
 from service.commands.serve import DEMO_COMPANY
 from service.config import Config, read_config
+from service.db.connections import Connection
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.statements import Statements
 from service.db.transactions import Database
+from service.http.api_keys import new_key
 from tests.harness import processes
-from tests.harness.companies import Company, add_company, make_tin
-from tests.harness.databases import administer, create_database, provide_server
+from tests.harness.companies import Company, make_tin
+from tests.harness.databases import administer, create_database, open_connection, provide_server
 from tests.harness.environments import make_environment
 from tests.harness.sandbox import Administration
 
@@ -44,14 +44,14 @@ COMMAND_SECONDS = 60
 #: The descriptions of options that several scripts have.
 HELP = {
     "seconds": "of each measurement",
-    "companies": "that send requests in turn, or are held",
+    "companies": "that send requests, or are held",
     "exported": "invoices of the exported company",
     "largest": "invoices of the largest company",
     "scale": "multiplies the portal's rates; at 20 a minute takes three seconds",
     "lease": "PORTAL_LEASE_SECONDS",
     "delay_ms": "of all data to and from the database",
 }
-SEED_BATCH = 10_000  # invoices that one statement can insert within the statement_timeout
+SEED_BATCH = 1000  # invoices of one statement
 UNLIMITED = {
     "HOST": "127.0.0.1",
     "REQUESTS_PER_MINUTE": "0",
@@ -124,40 +124,40 @@ class Service:
 
     async def add_company(self, invoices: int = 0) -> Company:
         """Create a company with a number of invoices of five lines."""
-        tin = make_tin(next(_tin_numbers))
-        if self.root == ROOT:
-            company = await add_company(self.config, self.database, tin_code=tin)
-        else:
-            company = await self._add_company_of_version(tin)
-        seeds = Statements(self.root / "bench")
-        for first in range(1, invoices + 1, SEED_BATCH):
-            last = min(invoices, first + SEED_BATCH - 1)
-            async with self.database.company(company.id) as conn:
-                await seeds.invoices_seed(conn, company_id=company.id, first=first, last=last)
-        if self.root == ROOT:
-            async with self.database.company(company.id) as conn:
-                await seeds.invoices_reject(conn, company_id=company.id)
-        return company
+        return (await self.add_companies(1, invoices))[0]
 
-    async def _add_company_of_version(self, tin: str) -> Company:
-        """Create a company with the commands of another version."""
-        facts = {name: value for name in DETAILS if (value := DEMO_COMPANY.get(name))}
-        options = [f"--{name.replace('_', '-')}={value}" for name, value in facts.items()]
-        name = f"--name={DEMO_COMPANY['name']}"
-        run = partial(run_command, self.root, self.environment)
-        created = json.loads(await run("add-company", name, f"--tin={tin}", *options))
-        key = json.loads(await run("add-key", f"--company={created['id']}"))
-        return Company(created["id"], key["key"], key["key_id"])
+    async def add_companies(self, count: int, invoices: int) -> list[Company]:
+        """Create companies with a number of invoices of five lines each."""
+        is_own, seeds = self.root == ROOT, Statements(self.root / "bench")
+        mode = "replica" if is_own else "origin"  # Triggers, which only another version needs.
+        settings = {"session_replication_role": mode, "synchronous_commit": "off"}
+        async with open_connection(self.url, server_settings=settings) as conn:
+            companies = await _insert_companies(conn, count)
+            for company in companies:
+                for first in range(1, invoices + 1, SEED_BATCH):
+                    last = min(invoices, first + SEED_BATCH - 1)
+                    await seeds.invoices_seed(conn, company_id=company.id, first=first, last=last)
+            if is_own:
+                await sql.states_seed(conn, company_ids=[company.id for company in companies])
+        return companies
 
     async def vacuum(self) -> None:
         """Run VACUUM ANALYZE, as autovacuum does while a table grows to this size."""
         await administer(self.url, "vacuum analyze")
 
 
-async def run_command(root: Path, environment: Environment, *arguments: str) -> str:
-    """Run a command of the version in a folder and return its output. Raises ProgramError."""
-    command = [sys.executable, str(root / "run.py"), *arguments]
-    return await run_program(command, COMMAND_SECONDS, environment)
+async def _insert_companies(conn: Connection, count: int) -> list[Company]:
+    """Create companies like the demo company, each with a key."""
+    keys = [new_key(live=False) for _ in range(count)]
+    rows = await sql.companies_seed(
+        conn,
+        facts=json.dumps(DEMO_COMPANY),
+        tins=[make_tin(next(_tin_numbers)) for _ in keys],
+        key_ids=[key.key_id for key in keys],
+        digests=[key.digest for key in keys],
+    )
+    ids = {row["key_id"]: row["owner_id"] for row in rows}
+    return [Company(ids[key.key_id], key.text, key.key_id) for key in keys]
 
 
 @asynccontextmanager
@@ -202,7 +202,8 @@ async def prepare_service(
         if root == ROOT:
             await migrate(url)
         else:
-            await run_command(root, environment, "migrate")
+            command = [sys.executable, str(root / "run.py"), "migrate"]
+            await run_program(command, COMMAND_SECONDS, environment)
         arguments = [] if background else ["serve", "--no-background"]
         process = ServiceProgram(environment, home / "service.log", arguments, root)
         pool = await stack.enter_async_context(connected_pool(url, 2))

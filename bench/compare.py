@@ -2,16 +2,20 @@
 """Compare this service with two peers and with COPY on the same data.
 
     .venv/bin/python bench/compare.py [--seconds S] [--rounds N] [--connections N] [--companies N]
-                                      [--invoices N] [--exported N] [--only OPERATIONS]
-                                      [--targets TARGETS] [--against COMMIT] [--growth]
-                                      [--largest N] [--write]
+                                      [--zipf] [--invoices N] [--exported N]
+                                      [--only OPERATIONS] [--targets TARGETS] [--against COMMIT]
+                                      [--growth] [--largest N] [--write]
 
 All targets use one PostgreSQL. Companies send requests in turn: each request is of another company
-than the one before it, and each create has a code of its own. A round starts each target, measures
-its operations and stops it. The figures are medians of the rounds. Tables are vacuumed before each
-target and not meanwhile, so that the work of autovacuum does not fall into the figures of another
-target. A response that is not a success ends the run with code 1. `--write` writes the tables into
-docs/performance.md.
+than the one before it. With `--zipf` the companies of the requests have a Zipf distribution with
+the exponent 1 and are the same for each target. Each create has a code of its own. A round starts
+each target, measures its operations and stops it. The figures are medians of the rounds. Tables are
+vacuumed before each target and not meanwhile, so that the work of autovacuum does not fall into the
+figures of another target. A response that is not a success ends the run with code 1. `--write`
+writes the tables into docs/performance.md.
+
+`--growth` adds get, list and create of 20 companies in turn, 1,000 by Zipf and 10,000 in turn, and
+lists of companies with 1,000 and `--largest` invoices; `--only growth` measures nothing else.
 
 `--against` measures the service of another commit too, with its own migrations on a database of its
 own with the same data. It runs with the packages of this environment.
@@ -40,12 +44,13 @@ from compare_checks import compare_responses, read_responses
 from compare_growth import measure_growth
 from compare_targets import (
     AGAINST,
+    BY_ZIPF,
     COPY,
-    CREATE,
     EXPORT,
     FASTAPI,
     FASTIFY,
     GET,
+    IN_TURN,
     LIST,
     SERVICE,
     SUBMIT,
@@ -61,6 +66,7 @@ from compare_targets import (
 )
 from cpu import find_postmaster
 from programs import find_missing, run_program
+from wrk import CREATE
 
 #: The operations in the order in which they are measured. The last ones leave background work.
 OPERATIONS = (GET, LIST, EXPORT, CREATE, SUBMIT)
@@ -137,7 +143,8 @@ def _choose_targets(options: argparse.Namespace) -> Iterator[str]:
 async def _prepare(service: Service, options: argparse.Namespace, targets: list[str]) -> Setting:
     """Create the data, and check that the peers give the same responses as the service."""
     postmaster = await find_postmaster(service.url)
-    data = await seed(service, options.companies, options.invoices, options.exported)
+    choice = BY_ZIPF if options.zipf else IN_TURN
+    data = await seed(service, options.companies, options.invoices, options.exported, choice)
     setting = Setting(service, data, postmaster, options.seconds, options.connections)
     peers = [target for target in targets if target in PEERS]
     if peers:
@@ -188,10 +195,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", default=every, help=f"some of {every},{GROWTH}")
     known = ",".join(TARGETS)
     parser.add_argument("--targets", help=f"some of {known}; all, or {SERVICE} with --against")
+    parser.add_argument("--zipf", action="store_true", help="choose companies by Zipf, not in turn")
     parser.add_argument("--against", metavar="COMMIT", help="measure the service of a commit too")
-    parser.add_argument(
-        "--growth", action="store_true", help="measure growth too, which takes minutes to seed"
-    )
+    parser.add_argument("--growth", action="store_true", help="measure growth too, for minutes")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     options = parser.parse_args()
     options.only = _split(parser, options.only, (*OPERATIONS, GROWTH))

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import aiohttp
-from compare_targets import EXPORT_ALL, PAGE, Data, next_codes
+from compare_targets import EXPORT_ALL, PAGE, Data
 from programs import ProgramError
+from wrk import CODES
 
 #: Members of a created record that differ between the targets.
 OWN = ("id", "invoice_code", "issue_date", "created_at", "updated_at")
@@ -13,7 +14,7 @@ OWN = ("id", "invoice_code", "issue_date", "created_at", "updated_at")
 
 async def read_responses(base: str, data: Data) -> dict[str, Any]:
     """Return the responses to one request of each operation, as far as targets share them."""
-    code = next_codes()
+    code = next(CODES)
     body = data.body.read_text().replace('"code": 0', f'"code": {code}', 1)
     async with aiohttp.ClientSession(base) as http:
 

@@ -1,13 +1,12 @@
 """The targets of compare.py, their data, and the measurement of one operation of a target."""
 
 import asyncio
-import itertools
 import json
+import random
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from benchmark import Company, Service
 from export import TIMEOUT_SECONDS, read_export
 from invoices import make_invoice
 from programs import ProgramError, run_program
-from wrk import Load, LoadResult, run_wrk
+from wrk import CREATE, Load, LoadResult, run_wrk
 
 from tests.harness.databases import open_connection
 from tests.harness.processes import ChildProcess
@@ -28,10 +27,11 @@ Process = ChildProcess | peer_programs.Peer
 SERVICE, SERVICE_2, AGAINST = "service", "service-2", "against"
 FASTIFY, FASTAPI, COPY = "fastify", "fastapi", "copy"
 TARGETS = (SERVICE, SERVICE_2, FASTIFY, FASTAPI)
-CREATE, LIST, GET, EXPORT, SUBMIT = "create", "list", "get", "export", "submit"
+LIST, GET, EXPORT, SUBMIT = "list", "get", "export", "submit"
 PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
-CODES_PER_RUN = 10**8
+IN_TURN, BY_ZIPF = "in turn", "by Zipf"
+SEQUENCE = 100_000  # companies chosen by Zipf, the same in each run, before they repeat
 WARM_UP_SECONDS = 2  # V8 and the caches of the targets need it
 
 STOP_AUTOVACUUM = """
@@ -40,20 +40,13 @@ select array_agg(format('alter table %s set (autovacuum_enabled = off)', oid::re
  where relkind = 'r' and relnamespace::regnamespace::text in ('public', 'peers')
 """
 
-#: The invoices after an id, the companies in turn.
-DRAFTS = """
-select company_id, id
+IDS = """
+select company_id, min(id) as first, max(id) as last, count(*)
   from invoice_records
- where id > $1
- order by row_number() over (partition by company_id order by id), company_id
+ where company_id = any($1)
+ group by company_id
 """
-
-_codes = itertools.count(10**11, CODES_PER_RUN)
-
-
-def next_codes() -> int:
-    """Return the first code of a range that no other run uses. All codes have 12 digits."""
-    return next(_codes)
+DRAFTS = "select company_id, id from invoice_records where id > $1 order by id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +59,13 @@ class Invoices:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Companies that all targets have: those that send requests in turn, and a large one to export.
+    """Companies that all targets have: those that send requests, and a large one to export.
 
-    `file` has the companies in turn for wrk, `body` a request body with code 0.
+    `file` has the companies of requests for wrk, in turn or by Zipf, `body` a body with code 0.
     """
 
     companies: Sequence[Invoices]
+    choice: str
     large: Invoices
     file: Path
     body: Path
@@ -113,39 +107,39 @@ class Setting:
     connections: int
 
 
-async def seed(service: Service, companies: int, invoices: int, exported: int) -> Data:
+async def seed(
+    service: Service, companies: int, invoices: int, exported: int, choice: str = IN_TURN
+) -> Data:
     """Create companies with the same number of invoices, and one with those to export."""
-    print(f"Creating {companies} companies with {invoices:,} invoices …", flush=True)
-    in_turn = [await add_invoices(service, invoices) for _ in range(companies)]
+    print(f"Creating {companies:,} companies with {invoices:,} invoices …", flush=True)
+    added = await add_invoices(service, companies, invoices)
     print(f"Creating a company with {exported:,} invoices …", flush=True)
-    large = await add_invoices(service, exported)
+    [large] = await add_invoices(service, 1, exported)
     body = service.home / "body.json"
     body.write_text(json.dumps(make_invoice(0)))
-    return Data(in_turn, large, write_companies(service, "in-turn", in_turn), body)
+    return Data(added, choice, large, write_companies(service, added, choice), body)
 
 
-async def add_invoices(service: Service, count: int) -> Invoices:
-    """Add a company with invoices."""
-    company = await service.add_company(count)
-    return Invoices(company, await read_ids(service.url, company))
+async def add_invoices(service: Service, companies: int, count: int) -> list[Invoices]:
+    """Add companies with a number of invoices each, whose ids must be consecutive."""
+    added = await service.add_companies(companies, count)
+    async with open_connection(service.url) as conn:
+        rows = await conn.fetch(IDS, [company.id for company in added])
+    if any(row["last"] - row["first"] + 1 != row["count"] for row in rows):
+        raise RuntimeError("The ids of the invoices are not consecutive.")
+    ids = {row["company_id"]: range(row["first"], row["last"] + 1) for row in rows}
+    return [Invoices(company, ids[company.id]) for company in added]
 
 
-def write_companies(service: Service, name: str, companies: Sequence[Invoices]) -> Path:
-    """Write the file of companies for wrk."""
-    path = service.home / f"companies-{name}.txt"
+def write_companies(service: Service, companies: Sequence[Invoices], choice: str = IN_TURN) -> Path:
+    """Write the companies of requests for wrk. By Zipf, the n-th has 1/n of those of the first."""
+    path = service.home / f"{choice} {len(companies)} from {companies[0].company.id}.txt"
+    if choice == BY_ZIPF:
+        weights = [1 / place for place in range(1, len(companies) + 1)]
+        companies = random.Random(1).choices(companies, weights, k=SEQUENCE)
     lines = [f"{each.company.key} {each.ids[0]} {each.ids[-1]}\n" for each in companies]
     path.write_text("".join(lines))
     return path
-
-
-async def read_ids(url: str, company: Company) -> range:
-    """Return the ids of the invoices of a company, which must be consecutive."""
-    async with open_connection(url) as conn:
-        query = "select min(id), max(id), count(*) from invoice_records where company_id = $1"
-        first, last, count = await conn.fetchrow(query, company.id) or (0, 0, 0)
-    if last - first + 1 != count:
-        raise RuntimeError("The ids of the invoices are not consecutive.")
-    return range(first, last + 1)
 
 
 async def fill_peers(service: Service, companies: list[Company]) -> None:
@@ -189,7 +183,7 @@ async def measure(setting: Setting, operation: str, process: Process | None) -> 
 
 async def measure_load(setting: Setting, process: Process, load: Load) -> Figures:
     """Measure the load of wrk on a process, after a warm-up if the load can be repeated."""
-    if load.request[0] in (LIST, GET):
+    if load.request[0] != SUBMIT:
         await run_wrk(load, WARM_UP_SECONDS)
     return await _observe(setting, process, lambda: run_wrk(load, setting.seconds))
 
@@ -227,26 +221,20 @@ def take_median(measured: Sequence[Figures]) -> Figures:
 async def _choose_load(setting: Setting, process: Process, operation: str) -> Load:
     """Return the load of an operation, after what it needs was prepared."""
     data = setting.data
-    load = partial(Load, process.base, data.file, connections=setting.connections)
-    match operation:
-        case "list":
-            return load(request=("list", PAGE))
-        case "get":
-            return load(request=("get",))
-        case "create":
-            await run_wrk(load(request=_create_request(data)), WARM_UP_SECONDS)
-            return load(request=_create_request(data))
-        case _:
-            drafts = await _create_drafts(setting, load(request=_create_request(data)))
-            return Load(process.base, drafts, ("submit",), setting.connections)
+    request = make_request(CREATE if operation == SUBMIT else operation, data)
+    load = Load(process.base, data.file, request, setting.connections)
+    if operation == SUBMIT:
+        return replace(load, companies=await _create_drafts(setting, load), request=(SUBMIT,))
+    return load
 
 
-def _create_request(data: Data) -> tuple[str, ...]:
-    return ("create", str(data.body), str(next_codes()))
+def make_request(operation: str, data: Data) -> tuple[str, ...]:
+    """Return the arguments of an operation for load.lua."""
+    return {LIST: (LIST, PAGE), GET: (GET,), CREATE: (CREATE, str(data.body))}[operation]
 
 
 async def _create_drafts(setting: Setting, load: Load) -> Path:
-    """Create invoices, and return a file with a line for each, its companies in turn."""
+    """Create invoices, and return a file with a line for each in the order of the requests."""
     service = setting.service
     keys = {each.company.id: each.company.key for each in setting.data.companies}
     async with open_connection(service.url) as conn:
@@ -272,8 +260,8 @@ async def _measure_copy(setting: Setting) -> Figures:
     """Measure COPY of the same text, which psql writes to /dev/null."""
     large = setting.data.large
     query = (
-        f"copy (select export::text from invoice_exports where company_id = {large.company.id} "
-        "order by id desc) to stdout"
+        "copy (select optional_members, export::text from invoice_exports "
+        f"where company_id = {large.company.id} order by id desc) to stdout"
     )
     command = ["psql", setting.service.url, "-X", "-c", query]
 

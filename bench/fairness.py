@@ -196,7 +196,7 @@ async def main(options: argparse.Namespace) -> None:
     """Measure the victim under each flood, and print the table."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(start_service(variables=VARIABLES))
-        invoices = await add_invoices(service, INVOICES)
+        [invoices] = await add_invoices(service, 1, INVOICES)
         http = aiohttp.ClientSession(
             service.base,
             headers={"X-API-Key": invoices.company.key},
@@ -217,7 +217,7 @@ async def main(options: argparse.Namespace) -> None:
 
 
 async def _make_flooder(service: Service) -> Flooder:
-    small, large = await add_invoices(service, INVOICES), await service.add_company()
+    [small], large = await add_invoices(service, 1, INVOICES), await service.add_company()
     ids = await _create_large(service.base, large)
     async with Visitor(URL(service.base)) as visitor:
         await visitor.get("/sign-in")

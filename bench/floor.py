@@ -18,16 +18,16 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import asyncpg
 from aiohttp import web
 from asyncpg.prepared_stmt import PreparedStatement
 from benchmark import Company, Service, parse_options, prepare_service, run
-from compare_targets import PAGE, Data, Invoices, next_codes, seed
+from compare_targets import GET, LIST, Data, Invoices, make_request, seed
 from cpu import find_postmaster, read_cpu
-from wrk import Load, run_wrk
+from wrk import CREATE, Load, run_wrk
 
 from service import json_codec, schema
 from service.db.pool import SESSION
@@ -42,8 +42,6 @@ COMPANIES, INVOICES = 20, 1000  # companies that send requests in turn, invoices
 NO_STATEMENT = "/api/code-tables/document_types?per_page=1"
 CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
 Handler = Callable[[web.Request], Awaitable[web.Response]]
-
-
 #: The prepared statements of each connection that is idle.
 Connections = asyncio.Queue[dict[str, PreparedStatement]]
 
@@ -174,7 +172,7 @@ async def main(options: argparse.Namespace) -> None:
             assert process.pid
             variant = Variant("the service", process.base, partial(read_cpu, process.pid))
             await _print_variant(options, service, data, variant)
-            load = Load(process.base, data.file, ("list", NO_STATEMENT), options.connections)
+            load = Load(process.base, data.file, (LIST, NO_STATEMENT), options.connections)
             await _print_operation(options, service, variant, "no statement", load)
 
 
@@ -187,11 +185,8 @@ async def _read_texts(connections: Connections, company: Company) -> tuple[str, 
 async def _print_variant(
     options: argparse.Namespace, service: Service, data: Data, variant: Variant
 ) -> None:
-    for operation, request in {
-        "get": ("get",),
-        "list": ("list", PAGE),
-        "create": ("create", str(data.body)),
-    }.items():
+    for operation in (GET, LIST, CREATE):
+        request = make_request(operation, data)
         load = Load(variant.base, data.file, request, options.connections)
         await _print_operation(options, service, variant, operation, load)
 
@@ -200,11 +195,7 @@ async def _print_operation(
     options: argparse.Namespace, service: Service, variant: Variant, operation: str, load: Load
 ) -> None:
     postmaster = await find_postmaster(service.url)
-    figures: list[tuple[float, float]] = []
-    for _ in range(options.rounds):
-        codes = (str(next_codes()),) if operation == "create" else ()
-        each = replace(load, request=(*load.request, *codes))
-        figures.append(await measure(options, variant, each, postmaster))
+    figures = [await measure(options, variant, load, postmaster) for _ in range(options.rounds)]
     own, others = (statistics.median(column) for column in zip(*figures, strict=True))
     print(f"{variant.name:36}{operation:14}{own:8.0f} µs{others:8.0f} µs", flush=True)
 

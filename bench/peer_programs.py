@@ -27,7 +27,7 @@ class Peer(processes.ForkedProcess):
         self._command = [part.replace("{port}", str(port)) for part in command]
 
     async def __aenter__(self) -> Self:
-        if not await self.run(partial(os.execv, self._command[0], self._command)):
+        if not await self.run(partial(os.execvp, self._command[0], self._command)):
             raise RuntimeError(f"A peer did not start:\n{self.output()[-2000:]}")
         return self
 

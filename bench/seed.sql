@@ -1,4 +1,22 @@
--- Invoices for benchmarks that are inserted directly.
+-- Companies and invoices for benchmarks that are inserted directly.
+
+-- name: companies_seed :many
+-- Insert a company with the facts, a verified TIN and an API key for each of the TINs.
+with added as (
+  insert into companies (name, tin_code, tin_verified_at, registration_number, registration_type,
+         sst_registration_number, business_activity_description, msic_code, country, state,
+         zip_code, city, address, phone, email)
+  select name, tins.code, clock_timestamp(), registration_number, registration_type,
+         sst_registration_number, business_activity_description, msic_code, country, state,
+         zip_code, city, address, phone, email
+    from json_populate_record(null::companies, :facts::json)
+   cross join unnest(:tins::text[]) tins (code)
+  returning id, tin_code)
+insert into api_keys (owner_kind, owner_id, key_id, secret_sha256)
+select 'company', id, key_id, digest
+  from unnest(:tins::text[], :key_ids::text[], :digests::bytea[]) keys (tin, key_id, digest)
+  join added on tin_code = keys.tin
+returning owner_id, key_id;
 
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
@@ -28,11 +46,25 @@ select :company_id::bigint, code, 2026, 'INVOICE',
        '"references":null,"prepayment":null,"payable_rounding_amount":null'
   from generate_series(:first::bigint, :last::bigint) code;
 
--- name: invoices_reject :exec
--- Make one in a hundred of the seeded invoices Invalid.
-update document_states
-   set status = 'Invalid'
- where company_id = :company_id and kind = 'invoice' and id % 100 = 0;
+-- name: states_seed :exec
+-- Insert what triggers write for the invoices of companies, if invoices_seed ran without triggers:
+-- their states, counts and words. One in a hundred is Invalid.
+with stated as (
+  insert into document_states (company_id, id, kind, type, status)
+  select company_id, id, kind, type, case when id % 100 = 0 then 'Invalid' else 'Draft' end
+    from documents
+   where company_id = any(:company_ids::bigint[])
+  returning company_id, kind, type, status),
+counted as (
+  insert into record_counts (company_id, list, status, type, slot, live)
+  select company_id, kind, status, type, 0, count(*)
+    from stated
+   group by company_id, kind, status, type)
+insert into buyer_words (company_id, word, name, invoice_id)
+select company_id, word, buyer_name, id
+  from documents
+ cross join string_to_table(buyer_name, ' ') word
+ where company_id = any(:company_ids::bigint[]);
 
 -- name: invoice_enlarge :exec
 -- Add a text of 32 * :pieces bytes to the first line of the :number-th invoice. The text cannot be

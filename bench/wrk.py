@@ -1,5 +1,6 @@
 """Generate load with wrk: one thread, several connections, a script in Lua."""
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,18 @@ from programs import ProgramError, run_program
 SCRIPT = Path(__file__).resolve().parent / "peers" / "wrk" / "load.lua"
 TIMEOUT_SECONDS = 10  # of one request
 EXTRA_SECONDS = 30  # for the start and end of wrk
+CREATE = "create"
+#: The first codes of ranges, each for one run. All codes have 12 digits.
+CODES = itertools.count(10**11, 10**8)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests to one server, of companies in turn.
+    """Requests to one server.
 
-    Each line of the file `companies` is a key, and the first and the last id of invoices. `request`
-    has the further arguments of load.lua.
+    Each line of the file `companies` is the company of one request, which starts again after the
+    last line: a key, and the first and the last id of invoices. `request` has the further arguments
+    of load.lua, but for the codes of creates.
     """
 
     base: str
@@ -49,6 +54,7 @@ async def run_wrk(load: Load, seconds: float) -> LoadResult:
         "--",
         str(load.companies),
         *load.request,
+        *([str(next(CODES))] if load.request[0] == CREATE else []),
     ]
     output = await run_program(command, seconds + EXTRA_SECONDS)
     line = next((line for line in output.splitlines() if line.startswith("RESULT ")), "")

@@ -61,15 +61,16 @@ select c.id, c.setting ->> 'INVOICE_PREFIX', (c.setting ->> 'PREFIX_DIGIT_COUNT'
   from companies c;
 
 insert into peers.invoices
-select id, company_id, code, code_year, type, status, is_ready, issue_date, buyer, supplier,
-       line_items, ('{' || optional_members || '}')::json -> 'invoice_level_allowance_charge', currency_code, exchange_rate, net_amount,
-       excluding_tax, including_tax, payable_amount, adjusted_by, created_at, updated_at,
-       consolidated_invoice_id, ('{' || optional_members || '}')::json -> 'payment', ('{' || optional_members || '}')::json -> 'delivery',
-       ('{' || optional_members || '}')::json -> 'billing_period', ('{' || optional_members || '}')::json -> 'references',
-       ('{' || optional_members || '}')::json -> 'prepayment',
-       (('{' || optional_members || '}')::json ->> 'payable_rounding_amount')::numeric, reference, metadata
-  from documents
- where kind = 'invoice' and deleted_at is null
- order by id;
+select d.id, d.company_id, code, code_year, d.type, status, is_ready, issue_date, buyer, supplier,
+       line_items, members -> 'invoice_level_allowance_charge', currency_code, exchange_rate,
+       net_amount, excluding_tax, including_tax, payable_amount, adjusted_by, created_at,
+       updated_at, consolidated_invoice_id, members -> 'payment', members -> 'delivery',
+       members -> 'billing_period', members -> 'references', members -> 'prepayment',
+       (members ->> 'payable_rounding_amount')::numeric, reference, metadata
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ cross join lateral (select ('{' || optional_members || '}')::jsonb as members offset 0) optional
+ where d.kind = 'invoice' and d.deleted_at is null
+ order by d.id;
 
 select setval(pg_get_serial_sequence('peers.invoices', 'id'), max(id)) from peers.invoices;

@@ -79,6 +79,10 @@ function toExport(row, owner) {
     invoiceLevelAllowanceCharge: row.invoice_level_allowance_charge,
     consolidatedInvoiceCode: null,
     createdAt: instant(row.created_at),
+    payment: row.payment,
+    delivery: row.delivery,
+    billingPeriod: row.billing_period,
+    references: row.document_references,
     prepayment: row.prepayment,
     payableRoundingAmount: row.payable_rounding_amount,
   };

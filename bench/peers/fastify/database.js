@@ -41,7 +41,8 @@ const STATEMENTS = {
   invoice_get: `select ${RECORD} from peers.invoices where company_id = $1 and id = $2`,
   invoice_batch: `
     select id, code, type, buyer, supplier, line_items, issue_date, invoice_level_allowance_charge,
-           created_at, prepayment, payable_rounding_amount
+           created_at, payment, delivery, billing_period, document_references, prepayment,
+           payable_rounding_amount
       from peers.invoices
      where company_id = $1 and id < $2
      order by id desc

@@ -1,6 +1,5 @@
--- The load of one measurement: requests of several companies in turn. Arguments of wrk after `--`: a
--- file, each line of which is the key of a company and the first and the last id of its invoices, and
--- one of
+-- The load of one measurement. Arguments of wrk after `--`: a file that has the company of each request
+-- as a line, its key and the first and the last id of its invoices, and one of
 --   list PATH          a page of a list
 --   get                GET of a random invoice of the company
 --   create FILE CODE   POST of the body in a file, with consecutive codes from CODE on
@@ -38,13 +37,16 @@ local function body_of(path, code)
   end
 end
 
--- Returns a function that returns the companies of a file in turn. `prepare` is called with each.
-local function in_turn(path, prepare)
-  local found, place = {}, 0
-  for key, first, last in read(path):gmatch("(%S+) (%d+) (%d+)") do
-    local company = { key = key, first = tonumber(first), last = tonumber(last) }
-    prepare(company)
-    found[#found + 1] = company
+-- Returns a function that returns the company of the next line of a file. After the last line it
+-- starts again. `prepare` is called once for each distinct line.
+local function by_line(path, prepare)
+  local found, known, place = {}, {}, 0
+  for line, key, first, last in read(path):gmatch("((%S+) (%d+) (%d+))") do
+    if not known[line] then
+      known[line] = { key = key, first = tonumber(first), last = tonumber(last) }
+      prepare(known[line])
+    end
+    found[#found + 1] = known[line]
   end
   return function()
     place = place % #found + 1
@@ -53,14 +55,14 @@ local function in_turn(path, prepare)
 end
 
 function requests.list(file, path)
-  local next_company = in_turn(file, function(company)
+  local next_company = by_line(file, function(company)
     company.text = head("GET", path, company.key) .. "\r\n"
   end)
   return function() return next_company().text end
 end
 
 function requests.get(file)
-  local next_company = in_turn(file, function(company)
+  local next_company = by_line(file, function(company)
     company.before, company.after = head("GET", "/api/invoices/\0", company.key):match("^(.-)%z(.*)$")
   end)
   return function()
@@ -72,7 +74,7 @@ end
 function requests.create(file, path, code)
   local next_code = tonumber(code)
   local body = body_of(path, next_code)
-  local next_company = in_turn(file, function(company)
+  local next_company = by_line(file, function(company)
     company.start = head("POST", "/api/invoices", company.key)
   end)
   return function()
@@ -82,7 +84,7 @@ function requests.create(file, path, code)
 end
 
 function requests.submit(file)
-  local next_company = in_turn(file, function(company)
+  local next_company = by_line(file, function(company)
     company.text = head("POST", "/api/invoices/" .. number(company.first) .. "/submit-to-portal", company.key)
         .. "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
   end)

@@ -184,6 +184,10 @@ def describe(invoice: Invoice, owner: Company) -> InvoiceExport:
         invoice_date_time=invoice.issue_date,
         invoice_level_allowance_charge=invoice.invoice_level_allowance_charge,
         created_at=invoice.created_at,
+        payment=invoice.payment,
+        delivery=invoice.delivery,
+        billing_period=invoice.billing_period,
+        references=invoice.document_references,
         prepayment=invoice.prepayment,
         payable_rounding_amount=invoice.payable_rounding_amount,
     )

@@ -242,6 +242,10 @@ class InvoiceExport(BaseModel):
     invoice_level_allowance_charge: dict[str, Any] | None
     consolidated_invoice_code: str | None = None
     created_at: Timestamp
+    payment: dict[str, Any] | None
+    delivery: dict[str, Any] | None
+    billing_period: dict[str, Any] | None
+    references: list[Any] | None
     prepayment: dict[str, Any] | None
     payable_rounding_amount: Number | None
 
