@@ -28,6 +28,8 @@ _INSTANT = re.compile(
 )
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 INVALID_JSON = "The request body is not valid JSON: {}."
+#: A text with zeros for its digits has this if it may have an integer of more than MAX_DIGITS.
+_LONG_INTEGER, _TO_ZEROS = b"0" * MAX_DIGITS, bytes.maketrans(b"123456789", b"000000000")
 _TOO_MANY = f"The request body has more than {MAX_VALUES:,} values."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
@@ -48,6 +50,27 @@ def parse_any_depth(raw: bytes) -> Any:
 
     Integers become int, all other numbers Decimal. Raises NotJson.
     """
+    return _parse_carefully(raw) if (value := _parse_fast(raw)) is None else value
+
+
+def _parse_fast(raw: bytes) -> Any:
+    """Return what _parse_carefully returns, or None at any doubt.
+
+    msgspec takes a fraction of its time. It accepts a member twice, and integers of any length.
+    """
+    if has_code_points(raw) or _LONG_INTEGER in raw.translate(_TO_ZEROS):
+        return None
+    try:
+        value = _fast_decoder.decode(raw)
+        written = encode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    # Only a member that is replaced by another of its name is missing, with its colon.
+    return value if written.count(b":") == raw.count(b":") else None
+
+
+def _parse_carefully(raw: bytes) -> Any:
+    """Parse strict JSON as parse_any_depth does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -62,9 +85,14 @@ def parse_any_depth(raw: bytes) -> Any:
         raise NotJson(_TOO_DEEP) from None
 
 
+def has_code_points(raw: bytes) -> bool:
+    """Return whether a text names characters by their numbers, which may not be storable."""
+    return b"\\" in raw and b"\\u" in raw  # One byte is found in a fraction of the time of two.
+
+
 def check_count(raw: bytes) -> None:
     """Raise NotJson if a request body has more than MAX_VALUES values."""
-    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    if len(raw) > MAX_VALUES and sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise NotJson(_TOO_MANY)
 
 
@@ -227,6 +255,7 @@ def _build_object(pairs: list[tuple[str, Json]]) -> JsonObject:
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
+_fast_decoder = msgspec.json.Decoder(float_hook=_parse_decimal)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_build_object,
     parse_float=_parse_decimal,
