@@ -21,6 +21,7 @@ LONGEST_STEP = 200  # characters of a name in a path
 MAX_DIGITS = 40  # characters of a number without exponent
 #: Values of a request body, counted by commas and brackets before it is parsed.
 MAX_VALUES = 100_000
+LONGEST_FAST = 100_000  # bytes of a text that is parsed twice at a doubt
 
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
@@ -58,7 +59,7 @@ def _parse_fast(raw: bytes) -> Any:
 
     msgspec takes a fraction of its time. It accepts a member twice, and integers of any length.
     """
-    if has_code_points(raw) or _LONG_INTEGER in raw.translate(_TO_ZEROS):
+    if len(raw) > LONGEST_FAST or has_code_points(raw) or _LONG_INTEGER in raw.translate(_TO_ZEROS):
         return None
     try:
         value = _fast_decoder.decode(raw)
@@ -66,7 +67,8 @@ def _parse_fast(raw: bytes) -> Any:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     # Only a member that is replaced by another of its name is missing, with its colon.
-    return value if written.count(b":") == raw.count(b":") else None
+    is_whole = written == raw or written.count(b":") == raw.count(b":")
+    return value if is_whole else None
 
 
 def _parse_carefully(raw: bytes) -> Any:
