@@ -21,6 +21,7 @@ LONGEST_STEP = 200  # characters of a name in a path
 MAX_DIGITS = 40  # characters of a number without exponent
 #: Values of a request body, counted by commas and brackets before it is parsed.
 MAX_VALUES = 100_000
+LONGEST_FAST = 100_000  # bytes of a text that is parsed twice at a doubt
 
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}"
@@ -28,6 +29,8 @@ _INSTANT = re.compile(
 )
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 INVALID_JSON = "The request body is not valid JSON: {}."
+#: A text with zeros for its digits has this if it may have an integer of more than MAX_DIGITS.
+_LONG_INTEGER, _TO_ZEROS = b"0" * MAX_DIGITS, bytes.maketrans(b"123456789", b"000000000")
 _TOO_MANY = f"The request body has more than {MAX_VALUES:,} values."
 _TOO_DEEP = f"The request body is nested deeper than {MAX_DEPTH} levels."
 
@@ -48,6 +51,28 @@ def parse_any_depth(raw: bytes) -> Any:
 
     Integers become int, all other numbers Decimal. Raises NotJson.
     """
+    return _parse_carefully(raw) if (value := _parse_fast(raw)) is None else value
+
+
+def _parse_fast(raw: bytes) -> Any:
+    """Return what _parse_carefully returns, or None at any doubt.
+
+    msgspec takes a fraction of its time. It accepts a member twice, and integers of any length.
+    """
+    if len(raw) > LONGEST_FAST or has_code_points(raw) or _LONG_INTEGER in raw.translate(_TO_ZEROS):
+        return None
+    try:
+        value = _fast_decoder.decode(raw)
+        written = encode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    # Only a member that is replaced by another of its name is missing, with its colon.
+    is_whole = written == raw or written.count(b":") == raw.count(b":")
+    return value if is_whole else None
+
+
+def _parse_carefully(raw: bytes) -> Any:
+    """Parse strict JSON as parse_any_depth does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -62,9 +87,14 @@ def parse_any_depth(raw: bytes) -> Any:
         raise NotJson(_TOO_DEEP) from None
 
 
+def has_code_points(raw: bytes) -> bool:
+    """Return whether a text names characters by their numbers, which may not be storable."""
+    return b"\\" in raw and b"\\u" in raw  # One byte is found in a fraction of the time of two.
+
+
 def check_count(raw: bytes) -> None:
     """Raise NotJson if a request body has more than MAX_VALUES values."""
-    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    if len(raw) > MAX_VALUES and sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise NotJson(_TOO_MANY)
 
 
@@ -227,6 +257,7 @@ def _build_object(pairs: list[tuple[str, Json]]) -> JsonObject:
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
+_fast_decoder = msgspec.json.Decoder(float_hook=_parse_decimal)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_build_object,
     parse_float=_parse_decimal,

@@ -10,23 +10,21 @@ from decimal import Decimal
 from itertools import count
 from typing import NamedTuple
 
-from service.documents.money import EXEMPT, LineAmounts, Tax
+from service.documents.money import LineAmounts, Tax
 from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
 from service.json_types import JsonMapping
 
 SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
-#: (tax type, rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
+#: Tax type -> (rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
 #: Order 2018; Service Tax (Rate of Tax) Order 2018 and its amendment of 2024; Sales Tax (Rate of
-#: Tax for Low Value Goods) Order 2023. Types without a row are not judged.
-RATES = (
-    (SALES, Decimal(5), date(2018, 9, 1)),
-    (SALES, Decimal(10), date(2018, 9, 1)),
-    (SERVICE, Decimal(6), date(2018, 9, 1)),
-    (SERVICE, Decimal(8), date(2024, 3, 1)),
-    (LOW_VALUE, Decimal(10), date(2024, 1, 1)),
-    (NOT_APPLICABLE, Decimal(0), date.min),
-)
+#: Tax for Low Value Goods) Order 2023. Other types are not judged.
+RATES = {
+    SALES: ((Decimal(5), date(2018, 9, 1)), (Decimal(10), date(2018, 9, 1))),
+    SERVICE: ((Decimal(6), date(2018, 9, 1)), (Decimal(8), date(2024, 3, 1))),
+    LOW_VALUE: ((Decimal(10), date(2024, 1, 1)),),
+    NOT_APPLICABLE: ((Decimal(0), date.min),),
+}
 NAMES = {
     SALES: "Sales tax",
     SERVICE: "Service tax",
@@ -80,32 +78,35 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
     seen: set[str] = set()
     unregistered: set[str] = set()
     for index, item, amounts in zip(count(), source["lineItems"], lines, strict=False):
-        path, name = f"/lineItems/{index}", item.get("id")
+        name = item.get("id")
         if name in seen:
-            yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')
+            message = f'Another line has the id "{name}" too.'
+            yield Doubt("LineId", f"/lineItems/{index}/id", message)
         if name is not None:
             seen.add(name)
-        if item["unit"]["count"] == 0:
+        if not item["unit"]["count"]:
             message = f"The count of line {index + 1} is 0, and so is its amount."
-            yield Doubt("Count", f"{path}/unit/count", message)
-        details: Sequence[JsonMapping] = item.get("taxDetails") or ()
-        for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
-            place = f"{path}/taxDetails/{position}"
-            has_percentage = "percentage" in detail.get("taxRate", {})
-            if has_percentage and (message := _judge_rate(tax, day)):
+            yield Doubt("Count", f"/lineItems/{index}/unit/count", message)
+        for position, tax in enumerate(amounts.taxes):
+            message = _judge_rate(tax, day)
+            is_judged = tax.type in unregistered or tax.type not in REGISTRATIONS
+            if not message and (is_judged or not tax.amount):
+                continue  # Nearly all taxes.
+            place = f"/lineItems/{index}/taxDetails/{position}"
+            if message and "percentage" in item["taxDetails"][position].get("taxRate", {}):
                 yield Doubt("TaxRate", f"{place}/taxRate/percentage", message)
-            elif tax.type in REGISTRATIONS and tax.type not in unregistered and tax.amount:
+            elif not is_judged and tax.amount:
                 unregistered.add(tax.type)
                 yield from _find_unregistered(source, tax.type, place)
 
 
 def _judge_rate(tax: Tax, day: date) -> str | None:
     """Return the message for a percentage that is not legal on a day, or None."""
-    if tax.percentage is None or tax.type == EXEMPT:
+    if tax.percentage is None:
         return None
     if tax.type == TOURISM and tax.percentage:
         return "Tourism tax is an amount per night (perUnitAmount), not a percentage."
-    legal = [rate for kind, rate, since in RATES if kind == tax.type and since <= day]
+    legal = [rate for rate, since in RATES.get(tax.type, ()) if since <= day]
     if not legal or tax.percentage in legal:
         return None
     meant = [rate for rate in legal if rate and rate == tax.percentage * 100]

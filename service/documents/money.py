@@ -170,17 +170,13 @@ def count_decimals(number: Decimal) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-def _is_short(number: Decimal, length: int = DECIMALS) -> bool:
-    """Return whether a number is within the limits and has at most `length` characters.
+def _is_short(number: Decimal, length: int = WHOLE_DIGITS) -> bool:
+    """Return whether a number has at most `length` characters, and no sign and no exponent.
 
-    It then has fewer than `length` decimals. A longer number can be within the limits too.
+    It is then within the limits. A longer number can be within the limits too.
     """
-    return (
-        number.is_finite()
-        and 0 <= number < LIMIT
-        and number.adjusted() > -5
-        and len(str(number)) <= length
-    )
+    text = str(number)
+    return len(text) <= length and text[0].isdigit() and "E" not in text
 
 
 def read_number(holder: JsonMapping, name: str, path: str = "") -> Decimal:

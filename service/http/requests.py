@@ -74,17 +74,18 @@ def _get_json(raw: bytes) -> bytes:
 
 def _parse_body(raw: bytes, name: str) -> tuple[JsonObject, list[dict[str, str]]]:
     """Return the value of a request body, and its warnings. Raises BadRequest, ValidationError."""
-    has_escapes = b"\\u" in raw  # without one there is no NUL, and no unpaired surrogate
+    # Without them there is no NUL, and no unpaired surrogate.
+    has_code_points = json_codec.has_code_points(raw)
     try:
         json_codec.check_count(raw)
         value = json_codec.parse_any_depth(raw)
         # Nearly all bodies return here. The schema limits their depth.
-        if not has_escapes and schema.has_only_known(name, value):
+        if not has_code_points and schema.has_only_known(name, value):
             return value, []
         json_codec.check_depth(value)
     except json_codec.NotJson as error:
         raise BadRequest(str(error), code="invalid_json") from None
-    if has_escapes:
+    if has_code_points:
         _reject_invalid_text(value)
     if not isinstance(value, dict):
         raise ValidationError([violation("", "type", "The request body must be an object.")])
