@@ -37,6 +37,7 @@ from service.dashboard.documents import (
     find_latest_errors,
     read_amounts,
     read_next_code,
+    read_rows,
     read_targets,
 )
 from service.dashboard.operations import call, read, read_company
@@ -97,13 +98,14 @@ async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
     """Return the note for the document of the path."""
     document_id = request.match_info["id"]
     record = await read(request, f"{kind.api}/{document_id}")
+    rows = await read_rows(request, [record["id"]])
     return EditedDocument(
         NOTES,
         f"{kind.api}/{document_id}/adjustment-note",
         f"{kind.path}/{document_id}",
         {"targetInvoiceType": record["type"], "lineItems": record["line_items"]},
         "note_created",
-        target=describe_target(kind, record),
+        target=describe_target(kind, record["id"], rows.get(record["id"])),
     )
 
 

@@ -67,10 +67,15 @@ class Answer:
     @property
     def violations(self) -> dict[str, str]:
         """The messages of violations by the JSON Pointer of the member, the first of each."""
-        found: dict[str, str] = {}
-        for each in self.value.get("errors", []):
-            found.setdefault(each["path"], each["message"])
-        return found
+        return find_messages(self.value)
+
+
+def find_messages(body: JsonMapping) -> dict[str, str]:
+    """Return the messages of the violations in the body of an error, the first of each path."""
+    found: dict[str, str] = {}
+    for each in body.get("errors", []):
+        found.setdefault(each["path"], each["message"])
+    return found
 
 
 class Failed(ApiError):
