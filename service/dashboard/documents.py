@@ -20,8 +20,10 @@ from service.dashboard.formats import amount, listed_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import (
     Failed,
+    Findings,
     answer_bytes,
     call,
+    check,
     find_messages,
     pass_through,
     read,
@@ -217,9 +219,7 @@ async def show_document(
     place = f"{kind.api}/{request.match_info['id']}"
     record = await read(request, place)
     submitted = await read(request, f"{place}/submitted-documents")
-    checks = None
-    if record["status"] in ("Draft", "Invalid"):
-        checks = (await call(request, "POST", f"{place}/preflight")).value
+    checks = await check(request, place) if record["status"] in ("Draft", "Invalid") else None
     activity = await read_own(
         request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
@@ -227,7 +227,7 @@ async def show_document(
     currency = read_currency(record, target)
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     latest_errors = find_latest_errors(record, submitted)
-    has_findings = bool(latest_errors or (checks and checks.get("errors")))
+    has_findings = bool(latest_errors or (checks and checks.errors))
     created = await take_secrets(request, f"{place}/links")
     return render(
         request,
@@ -279,9 +279,9 @@ def _describe_lines(
         )
 
 
-def _choose_warnings(request: web.Request, checks: JsonMapping | None) -> Sequence[JsonMapping]:
+def _choose_warnings(request: web.Request, checks: Findings | None) -> Sequence[JsonMapping]:
     """Return the warnings of a document that are for the person."""
-    warnings = (checks or {}).get("warnings", [])
+    warnings = checks.warnings if checks else ()
     if request[SESSION].may(ADMINISTER):
         return warnings
     return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]
