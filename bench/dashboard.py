@@ -5,8 +5,8 @@
 
 Seven of ten invoices are Valid, one in a thousand is Invalid, the others are drafts. The month
 before has sales without a named buyer, which can be consolidated. There is a note, a buyer's
-request, a delivery and two entries of the audit log for every tenth invoice. Exits with 1 if the
-median of a page is above 100 ms.
+request, a delivery and two entries of the audit log for every tenth invoice. The oldest 25 drafts
+have 1,000 lines. Exits with 1 if the median of a page is above 100 ms.
 """
 
 import argparse
@@ -30,6 +30,7 @@ EMAIL = "aminah@example.com"
 BATCH = 1000  # invoices that one statement can submit within the statement_timeout
 VARIABLES = {"CONSOLIDATION_DAYS": "40", "SECRET_KEY": base64.b64encode(b"k" * 32).decode()}
 CONSOLIDATED = 200  # sales in the consolidated invoice that is opened
+LARGE, LINES = 25, 1000  # the oldest drafts, which are a page of the list, and the lines of each
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -42,6 +43,7 @@ async def main(options: argparse.Namespace) -> None:
         async with Visitor(URL(service.base)) as visitor:
             await visitor.use_link(link)
             others = await _add_others(service, company, options)
+            others += await _add_large(service, company)
             await service.vacuum()
             paths = ["/sign-in", *_list_plain_paths(), *_list_filtered_paths(options.invoices)]
             paths += [*await _list_document_paths(visitor), *others]
@@ -112,6 +114,13 @@ async def _seed_others(
         await sql.requests_seed(conn, **key, number=tenth)
         await sql.deliveries_seed(conn, **key, endpoint_id=endpoint_id, number=tenth)
         return await sql.sale_ids(conn, **key, most=CONSOLIDATED + 1)
+
+
+async def _add_large(service: Service, company: Company) -> list[str]:
+    """Lengthen the oldest drafts. Return the paths of the oldest, its print and their list."""
+    async with service.database.company(company.id) as conn:
+        oldest = await sql.invoices_lengthen(conn, company_id=company.id, number=LARGE, lines=LINES)
+    return [f"/invoices/{oldest}", f"/invoices/{oldest}/print", "/invoices?status=Draft&sort=id"]
 
 
 async def _send(session: aiohttp.ClientSession, method: str, path: str, body: object = None) -> Any:

@@ -81,6 +81,24 @@ update documents
               order by id
               limit 1 offset :number::bigint);
 
+-- name: invoices_lengthen :value
+-- Repeat the first line of the oldest :number drafts up to :lines lines. Return the id of the oldest.
+with lengthened as (
+  update documents
+     set line_items = (select json_agg(line)
+                         from (select line_items -> 0 as line
+                                 from generate_series(1, :lines::int)) lines),
+         bytes = bytes + octet_length((line_items -> 0)::text) * :lines::int
+   where company_id = :company_id
+     and id = any (array(
+           select id
+             from document_states
+            where company_id = :company_id and kind = 'invoice' and status = 'Draft'
+            order by id
+            limit :number::bigint))
+  returning id)
+select min(id) from lengthened;
+
 -- name: submissions_seed :exec
 -- Spread the invoices with codes :first to :last over the year that ends now, and submit seven of
 -- ten, which are Valid now. Those that are Invalid get a document with an error.

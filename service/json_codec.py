@@ -113,7 +113,7 @@ def check_depth(value: object, levels: int = MAX_DEPTH) -> None:
 
 def loads_own(text: str | bytes) -> Any:
     """Parse JSON that this service has written, which may exceed the limits of requests."""
-    return json.loads(text, parse_float=Decimal)
+    return _own_decoder.decode(text)
 
 
 def load_data(module: str) -> JsonObject:
@@ -258,6 +258,7 @@ def _build_object(pairs: list[tuple[str, Json]]) -> JsonObject:
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _fast_decoder = msgspec.json.Decoder(float_hook=_parse_decimal)
+_own_decoder = msgspec.json.Decoder(float_hook=Decimal)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_build_object,
     parse_float=_parse_decimal,

@@ -96,13 +96,23 @@ async def list_records(
     page = read_page(request, filters, sorts)
     rows = await _read_page(request, page, name)
     ids, records = _split(rows)
-    meta = page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True))
+    meta = _make_meta(page, rows)
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     if len(records) == len(ids):
         return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
     return await stream_text(request, response, _large_page(request, head, name, ids))
+
+
+async def read_ids(request: web.Request, page: Page, name: str) -> tuple[list[int], JsonObject]:
+    """Return the ids of the records of a page, and the `meta` of the list."""
+    rows = await _read_page(request, page, name, budget=0)
+    return _split(rows)[0], _make_meta(page, rows)
+
+
+def _make_meta(page: Page, rows: list[Row]) -> JsonObject:
+    return page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True))
 
 
 async def read_parts(
@@ -122,10 +132,12 @@ async def read_parts(
         yield part
 
 
-async def _read_page(request: web.Request, page: Page, name: str) -> list[Row]:
+async def _read_page(
+    request: web.Request, page: Page, name: str, budget: int = BUDGET_BYTES
+) -> list[Row]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
-    read_newest = partial(read_own, request, sql.by_name[f"{name}_page"], budget=BUDGET_BYTES)
-    search = partial(read_own, request, sql.by_name[f"{name}_search"], budget=BUDGET_BYTES)
+    read_newest = partial(read_own, request, sql.by_name[f"{name}_page"], budget=budget)
+    search = partial(read_own, request, sql.by_name[f"{name}_search"], budget=budget)
     if not page.is_plain:
         return await search(
             per_page=page.per_page,

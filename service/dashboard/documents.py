@@ -1,22 +1,33 @@
 """Lists and pages of invoices, notes and consolidated invoices, and what can be done with one."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from itertools import count
 
 import segno
 from aiohttp import web
+from yarl import URL
 
-from service.api import adjustment_notes, consolidated_invoices, invoices
+from service.api import adjustment_notes, consolidated_invoices, invoices, pagination
 from service.api.documents import Documents
+from service.api.filters import DOCUMENT_SORTS
+from service.api.pagination import Page
+from service.api.records import read_ids
 from service.dashboard import pages
-from service.dashboard.formats import other_party
+from service.dashboard.formats import amount, listed_party
 from service.dashboard.numbers import read_number
-from service.dashboard.operations import Failed, answer_bytes, call, pass_through, read
+from service.dashboard.operations import (
+    Failed,
+    Findings,
+    answer_bytes,
+    call,
+    check,
+    find_messages,
+    pass_through,
+    read,
+)
 from service.dashboard.outcomes import (
     FOR_ADMINISTRATOR,
     FOR_OPERATOR,
@@ -32,6 +43,7 @@ from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.printing import tax_name
 from service.documents.rows import Row
+from service.errors import ValidationError
 from service.http.access import read_own
 from service.http.forms import FORM
 from service.json_types import JsonMapping, JsonObject
@@ -85,7 +97,6 @@ COUNT_TO = 1000  # matches of a search
 MOST_NOTES = 100  # on the page of an invoice
 #: The status of a failed submission, whose reasons the record keeps and its page shows.
 RECORDED = 400
-NOTHING_FOUND: JsonMapping = {"data": [], "meta": {"total": 0}}
 FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 
@@ -130,27 +141,30 @@ async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") ->
 
 
 async def read_targets(
-    request: web.Request, kind: Kind, records: Sequence[JsonMapping]
+    request: web.Request, kind: Kind, notes: Sequence[JsonMapping]
 ) -> dict[int, Target]:
     """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
     if kind is not NOTES:
         return {}
-    places = {record["id"]: find_target(record) for record in records}
-    wanted = list(dict.fromkeys(places.values()))
-    found = await asyncio.gather(*(_read_target(request, *place) for place in wanted))
-    targets = dict(zip(wanted, found, strict=True))
-    return {note_id: targets[place] for note_id, place in places.items()}
+    places = {note["id"]: find_target(note) for note in notes}
+    rows = await read_rows(request, {document_id for _, document_id in places.values()})
+    return {
+        note_id: describe_target(kind, document_id, rows.get(document_id))
+        for note_id, (kind, document_id) in places.items()
+    }
 
 
-async def _read_target(request: web.Request, kind: Kind, document_id: int) -> Target:
-    answer = await call(request, "GET", f"{kind.api}/{document_id}")
-    return describe_target(kind, answer.value) if answer.is_success else Target(kind, document_id)
+async def read_rows(request: web.Request, ids: Collection[int]) -> dict[int, JsonMapping]:
+    """Return what a list shows of documents, by their ids. Deleted ones are left out."""
+    rows = await read_own(request, sql.documents_listed, ids=list(ids))
+    return {row["id"]: dict(row) for row in rows}
 
 
-def describe_target(kind: Kind, record: JsonMapping) -> Target:
-    """Return the record of a document as what a note adjusts."""
-    currency = read_currency(record, None)
-    return Target(kind, record["id"], str(record[kind.code]), other_party(record), currency)
+def describe_target(kind: Kind, document_id: int, row: JsonMapping | None) -> Target:
+    """Return a document that a note adjusts. It has no row if it was deleted."""
+    if row is None:
+        return Target(kind, document_id)
+    return Target(kind, document_id, str(row["code"]), listed_party(row), row["currency_code"])
 
 
 def read_currency(record: JsonMapping, target: Target | None) -> str:
@@ -164,23 +178,37 @@ def read_filters(request: web.Request) -> dict[str, str]:
     return {name: text for name, text in query.items() if text}
 
 
+def choose_page(request: web.Request, kind: Kind, **query: int) -> Page:
+    """Return the page of the API's list with the filters of a list page.
+
+    Raises ValidationError for invalid filters.
+    """
+    url = URL.build(path=kind.api, query={**read_filters(request), **query})
+    return pagination.read_page(request.clone(rel_url=url), kind.documents.filters, DOCUMENT_SORTS)
+
+
 async def show_list(kind: Kind, request: web.Request) -> web.Response:
     """Return a page of a list, with its filters. Invalid filters are shown at their fields."""
-    filters = read_filters(request)
-    query = {**filters, **read_page(request), "count_to": COUNT_TO}
-    answer = await call(request, "GET", kind.api, query=query)
-    found = NOTHING_FOUND if answer.status == 422 else answer.require_success().value
-    rows = found["data"]
+    ids: list[int] = []
+    meta: JsonMapping = {"total": 0}
+    wrong: dict[str, str] = {}
+    try:
+        page = choose_page(request, kind, **read_page(request), count_to=COUNT_TO)
+        ids, meta = await read_ids(request, page, kind.documents.kind.name)
+    except ValidationError as error:
+        wrong = find_messages(error.body)
+    found = await read_rows(request, ids)
+    rows = [found[document_id] for document_id in ids if document_id in found]
     return render(
         request,
         "document_list.html",
-        answer.status,
+        422 if wrong else 200,
         kind=kind,
-        filters=filters,
+        filters=read_filters(request),
         rows=rows,
         targets=await read_targets(request, kind, rows),
-        meta=found["meta"],
-        wrong=answer.violations,
+        meta=meta,
+        wrong=wrong,
     )
 
 
@@ -191,16 +219,15 @@ async def show_document(
     place = f"{kind.api}/{request.match_info['id']}"
     record = await read(request, place)
     submitted = await read(request, f"{place}/submitted-documents")
-    checks = None
-    if record["status"] in ("Draft", "Invalid"):
-        checks = (await call(request, "POST", f"{place}/preflight")).value
+    checks = await check(request, place) if record["status"] in ("Draft", "Invalid") else None
     activity = await read_own(
         request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
+    currency = read_currency(record, target)
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     latest_errors = find_latest_errors(record, submitted)
-    has_findings = bool(latest_errors or (checks and checks.get("errors")))
+    has_findings = bool(latest_errors or (checks and checks.errors))
     created = await take_secrets(request, f"{place}/links")
     return render(
         request,
@@ -209,12 +236,11 @@ async def show_document(
         kind=kind,
         record=record,
         target=target,
-        currency=read_currency(record, target),
+        currency=currency,
         home=_compute_home(record, sums),
-        classifications=codes.get_all_names()["classifications"],
         number=str(record[kind.code]),
         sums=sums,
-        lines=list(zip(count(1), record["line_items"], sums.lines, strict=False)),
+        lines=_describe_lines(record, sums, currency),
         tax_name=tax_name,
         submitted=submitted,
         latest_errors=latest_errors,
@@ -235,9 +261,27 @@ async def show_document(
     )
 
 
-def _choose_warnings(request: web.Request, checks: JsonMapping | None) -> Sequence[JsonMapping]:
+def _describe_lines(
+    record: JsonMapping, sums: money.Totals, currency: str
+) -> Iterator[tuple[object, ...]]:
+    """Yield the cells of each line. The page reads them while it is rendered, in the thread."""
+    names = codes.get_names("classifications")
+    for number, (item, line) in enumerate(zip(record["line_items"], sums.lines, strict=False), 1):
+        classes = (f"{code} {names.get(code, '')}" for code in item.get("classifications") or ())
+        yield (
+            number,
+            item["description"],
+            ", ".join(classes),
+            printing.quantity(item["unit"]),
+            f"{currency}\u00a0{printing.price(item['unit']['price'])}",
+            amount(line.net, currency),
+            amount(line.tax, currency),
+        )
+
+
+def _choose_warnings(request: web.Request, checks: Findings | None) -> Sequence[JsonMapping]:
     """Return the warnings of a document that are for the person."""
-    warnings = (checks or {}).get("warnings", [])
+    warnings = checks.warnings if checks else ()
     if request[SESSION].may(ADMINISTER):
         return warnings
     return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]

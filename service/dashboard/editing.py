@@ -37,9 +37,10 @@ from service.dashboard.documents import (
     find_latest_errors,
     read_amounts,
     read_next_code,
+    read_rows,
     read_targets,
 )
-from service.dashboard.operations import call, read, read_company
+from service.dashboard.operations import call, check, read, read_company
 from service.dashboard.pages import Pages, zone_of
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
@@ -97,13 +98,14 @@ async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
     """Return the note for the document of the path."""
     document_id = request.match_info["id"]
     record = await read(request, f"{kind.api}/{document_id}")
+    rows = await read_rows(request, [record["id"]])
     return EditedDocument(
         NOTES,
         f"{kind.api}/{document_id}/adjustment-note",
         f"{kind.path}/{document_id}",
         {"targetInvoiceType": record["type"], "lineItems": record["line_items"]},
         "note_created",
-        target=describe_target(kind, record),
+        target=describe_target(kind, record["id"], rows.get(record["id"])),
     )
 
 
@@ -181,10 +183,10 @@ async def _find_errors(request: web.Request, edited: EditedDocument) -> dict[str
     An error of the portal that concerns no member has its path in the portal's document.
     """
     assert edited.record
-    checks = (await call(request, "POST", f"{edited.path}/preflight")).value
+    checks = await check(request, edited.path)
     submitted = await read(request, f"{edited.path}/submitted-documents")
     wrong: dict[str, str] = {}
-    for each in (*checks.get("errors", []), *find_latest_errors(edited.record, submitted)):
+    for each in (*checks.errors, *find_latest_errors(edited.record, submitted)):
         wrong.setdefault(each.get("pointer") or each.get("path") or "", each["message"])
     return wrong
 

@@ -93,16 +93,23 @@ def month(text: str) -> str:
     return f"{date.fromisoformat(f'{text}-01'):%b %Y}"
 
 
-def other_party(record: JsonMapping, kinds: Mapping[str, str] = NO_KINDS) -> str:
-    """Return the name of the other party of an invoice, or the month of a consolidated one.
-
-    `kinds` are the names of kinds of parties, for one without a name.
-    """
+def other_party(record: JsonMapping) -> str:
+    """Return the name of the other party of an invoice, or the month of a consolidated one."""
     if "month" in record:
         return month(record["month"])
     is_self_billed = "SELF_BILLED" in record["type"]
     who = (record["supplier"] if is_self_billed else record["buyer"]) or {}
-    return str(who.get("name") or kinds.get(who.get("type", "")) or NONE)
+    return str(who.get("name") or NONE)
+
+
+def listed_party(row: JsonMapping, kinds: Mapping[str, str] = NO_KINDS) -> str:
+    """Return what other_party returns, of a row of the statement documents_listed.
+
+    `kinds` are the names of kinds of parties, for one without a name.
+    """
+    if row["month"]:
+        return month(row["month"])
+    return row["party_name"] or kinds.get(row["party_type"]) or NONE
 
 
 def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:
@@ -158,7 +165,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
         day,
         span,
         count,
-        other_party,
+        listed_party,
         party_facts,
         field_name,
         portal_field,

@@ -5,12 +5,14 @@ call runs the handler of a route with a copy of the page's request. Sign-in, lim
 those of the page.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Self
 from urllib.parse import urlencode
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from yarl import URL
@@ -67,10 +69,23 @@ class Answer:
     @property
     def violations(self) -> dict[str, str]:
         """The messages of violations by the JSON Pointer of the member, the first of each."""
-        found: dict[str, str] = {}
-        for each in self.value.get("errors", []):
-            found.setdefault(each["path"], each["message"])
-        return found
+        return find_messages(self.value)
+
+
+def find_messages(body: JsonMapping) -> dict[str, str]:
+    """Return the messages of the violations in the body of an error, the first of each path."""
+    found: dict[str, str] = {}
+    for each in body.get("errors", []):
+        found.setdefault(each["path"], each["message"])
+    return found
+
+
+class Findings(msgspec.Struct):
+    """The response of preflight without the document, which is most of it."""
+
+    ready: bool = False
+    errors: Sequence[JsonMapping] = ()
+    warnings: Sequence[JsonMapping] = ()
 
 
 class Failed(ApiError):
@@ -93,7 +108,16 @@ async def call(
     chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     target = f"{path}?{urlencode(chosen)}" if chosen else path
     content = b"" if body is None else json_codec.encode(body)
-    return await run_operation(request, method, target, content, run_handler)
+    answer = await run_operation(request, method, target, content, run_handler)
+    if answer.headers["Content-Type"].startswith("application/json"):
+        await offload(len(answer.body), getattr, answer, "value")
+    return answer
+
+
+async def check(request: web.Request, path: str) -> Findings:
+    """Run preflight on the document of a path, and return what it has found."""
+    answer = await run_operation(request, "POST", f"{path}/preflight", b"", run_handler)
+    return await offload(len(answer.body), _findings.decode, answer.body)
 
 
 async def run_operation(
@@ -109,8 +133,6 @@ async def run_operation(
     called[app_keys.BODY], called[app_keys.CALLED] = content, match
     answer = read_answer(await run(called, match.handler))
     request[ANSWER_BYTES] = answer_bytes(request) + len(answer.body)
-    if answer.headers["Content-Type"].startswith("application/json"):
-        await offload(len(answer.body), getattr, answer, "value")
     return answer
 
 
@@ -155,3 +177,6 @@ def pass_through(answer: Answer) -> web.Response:
     """Return the response of an operation, such as a printed page, as it is."""
     headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
     return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})
+
+
+_findings = msgspec.json.Decoder(Findings, float_hook=Decimal)

@@ -11,20 +11,18 @@ from functools import partial
 
 import asyncpg
 from aiohttp import web
-from yarl import URL
 
 from service import json_codec
 from service.api.exports import stream_export
-from service.api.filters import DOCUMENT_SORTS
-from service.api.pagination import Page, read_page
+from service.api.pagination import Page
 from service.api.records import read_parts
 from service.dashboard.documents import (
     HOME_CURRENCY,
     KINDS,
     Kind,
+    choose_page,
     read_amounts,
     read_currency,
-    read_filters,
     read_targets,
 )
 from service.dashboard.formats import other_party
@@ -90,9 +88,7 @@ async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
 
     Raises ValidationError for invalid filters, and the errors of stream_export.
     """
-    query = {**read_filters(request), "per_page": PER_PAGE, "count_to": 1}  # needs no total
-    listing = request.clone(rel_url=URL.build(path=kind.api, query=query))
-    page = read_page(listing, kind.documents.filters, DOCUMENT_SORTS)
+    page = choose_page(request, kind, per_page=PER_PAGE, count_to=1)  # needs no total
     response = web.StreamResponse(headers=_make_headers(kind.path.strip("/")))
     return await stream_export(request, response, _make_list(request, page, kind))
 

@@ -43,7 +43,7 @@ def read_stored_body(text: str) -> JsonObject:
 
     `text` is its JSON, in which the optional members have the names of a record.
     """
-    stored = json_codec.loads(text.encode())
+    stored = json_codec.loads_own(text)
     return {NAMES.get(name, name): member for name, member in stored.items() if member is not None}
 
 

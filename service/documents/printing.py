@@ -4,7 +4,7 @@ The page of a submitted document is read from the bytes that were sent (ubl/read
 any other document from the stored record. Amounts stay Decimals until they are formatted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import NamedTuple
@@ -170,6 +170,33 @@ def _describe_rate(rate: TaxRate) -> str:
     if rate.per_unit is not None:
         return f"{name} {price(rate.per_unit)} per unit"
     return name if rate.percentage is None else f"{name} {_percent(rate.percentage)}"
+
+
+# Lines
+
+
+def describe_lines(shown: Printout) -> Iterator[tuple[object, ...]]:
+    """Yield the cells of each line. Discounts, charges and taxes are tuples of texts."""
+    for number, (item, sums) in enumerate(zip(shown.items, shown.sums.lines, strict=True), 1):
+        yield (
+            item.get("id") or number,
+            item["description"],
+            item.get("originCountry", "MYS"),
+            item.get("taxExemptionReason"),
+            ", ".join(item.get("classifications", ())),
+            quantity(item["unit"]),
+            price(item["unit"]["price"]),
+            [
+                (f"{sign}{amount(each.amount)}", _join(" ", name, share(each.factor)), each.reason)
+                for sign, name, each in (
+                    ("−", "Discount", sums.discount),
+                    ("+", "Charge", sums.charge),
+                )
+                if each
+            ],
+            amount(sums.net),
+            [(amount(tax.amount), f"{tax_name(tax.type)} {tax_rate(tax)}") for tax in sums.taxes],
+        )
 
 
 # Titles and statuses

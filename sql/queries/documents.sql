@@ -293,6 +293,19 @@ select e.id, e.optional_members, right(e.export::text, -1) as export
  where f.bytes_before <= :budget::bigint
  order by e.id desc;
 
+-- name: documents_listed :many
+-- Return what a list of the dashboard shows of the documents :ids: rows without order. The party is
+-- the other one; its name and type are null while it is not known.
+select d.id, d.code, d.type, s.status, d.issue_date, d.currency_code, d.payable_amount,
+       d.invoice_id, d.consolidated_invoice_id, to_char(d.month, 'YYYY-MM') as month,
+       other.party ->> 'name' as party_name, other.party ->> 'type' as party_type
+  from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
+ cross join lateral (
+       select case when d.type like '%SELF_BILLED%' then d.supplier else d.buyer end as party) other
+ where d.company_id = :company_id and s.company_id = :company_id
+   and d.id = any (:ids::bigint[]) and d.deleted_at is null;
+
 -- name: notes_of_document :many
 -- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most.
 select d.id, d.type, d.code, s.status, d.issue_date, d.payable_amount

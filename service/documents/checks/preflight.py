@@ -5,7 +5,6 @@ register are not checked, see docs/portal-checks.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from itertools import islice
@@ -83,7 +82,7 @@ def check_buyer(buyer: JsonObject, at: datetime) -> list[CheckFinding]:
     case = Case({"type": "INVOICE", "buyer": buyer}, {}, Circumstances(at=at, issued_at=at))
     _, place = party.find_party_places(case)
     with codes.one_version():
-        return list(_apply_rules(PARTY_RULES, [replace(place, path="")], case.day))
+        return list(_apply_rules(PARTY_RULES, [Place(case, "", *place[2:])], case.day))
 
 
 def _apply_rules(

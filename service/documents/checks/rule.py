@@ -7,7 +7,7 @@ are valid. Portal: 14
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ PORTAL_ZONE = timezone(timedelta(hours=8))
 REMOVED = object()
 
 CONSOLIDATED = "004"
+_NOTHING: JsonObject = {}
 
 
 class CheckFinding(NamedTuple):
@@ -131,8 +132,7 @@ class Case:
         return "/adjustmentNoteIssueDate" if self.is_note else "/issueDateTime"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A part of a document that rules check.
 
     `given` is the part in the request shape, `sent` has members of it as the document would have
@@ -144,8 +144,8 @@ class Place:
     case: Case
     path: str
     given: Any
-    sent: JsonObject = field(default_factory=JsonObject)
-    words: JsonMapping = field(default_factory=JsonObject)
+    sent: JsonObject = _NOTHING
+    words: JsonMapping = _NOTHING
     columns: Mapping[str, str] | None = None
     side: int = 0
     waived: frozenset[str] = frozenset()

@@ -74,12 +74,11 @@ def _report(
     errors: list[Error],
     warnings: list[Error],
 ) -> str:
-    built = _build(document, issued_at, found)
-    if built:
-        errors = [*errors, *checks.size_refusals(ubl.encode(built))]
-    errors, warnings = _distinct(errors), [*warnings, *_find_stored_only(document)]
-    report = {"ready": not errors, "errors": errors, "warnings": warnings, "document": built}
-    return ubl.encode(report).decode()
+    content = ubl.encode(_build(document, issued_at, found))
+    errors = _distinct([*errors, *checks.size_refusals(content)])
+    warnings = [*warnings, *_find_stored_only(document)]
+    report = ubl.encode({"ready": not errors, "errors": errors, "warnings": warnings})
+    return f'{report.decode()[:-1]},"document":{content.decode()}}}'
 
 
 def _find_stored_only(document: SendableDocument) -> list[Error]:
