@@ -1,4 +1,4 @@
--- Claims companies for one reason.
+-- Claims companies for one cause.
 --
 -- unknown: up to `most` companies that have submissions with an unknown outcome which are due.
 --
@@ -15,7 +15,7 @@
 -- compared completely at a time: more would share the rate limit of the portal's search, so that
 -- all ended later. A company with its own client has its own.
 create or replace function claim_comparisons(
-    reason text, most bigint, lease interval, every interval, settle interval, changing interval,
+    cause text, most bigint, lease interval, every interval, settle interval, changing interval,
     furthest interval)
   returns table (company_id bigint, fence bigint)
   volatile security definer set search_path = pg_catalog, public language sql
@@ -28,14 +28,14 @@ create or replace function claim_comparisons(
        where b.lease_until > clock_timestamp()
          and b.is_complete
          and b.company_id not in (select o.company_id from own o)
-         and (reason = 'held') = exists (
+         and (cause = 'held') = exists (
                select
                  from public.sending_holds x
                 where x.company_id = b.company_id and x.released_at is null)
     ), due as (
       (select u.company_id
          from public.uncertain_heads() u
-        where reason = 'unknown' and u.due_at <= clock_timestamp()
+        where cause = 'unknown' and u.due_at <= clock_timestamp()
         order by u.due_at
         limit most)
       union all
@@ -52,33 +52,33 @@ create or replace function claim_comparisons(
         cross join lateral (select h.since + settle as from_at,
                                    coalesce(w.compared_at < h.since + settle, true) as is_first)
               held
-        where reason <> 'unknown'
+        where cause <> 'unknown'
           and (w.lease_until is null or w.lease_until < clock_timestamp())
           and (w.retry_at is null or w.retry_at < clock_timestamp())
-          and (reason = 'held') = (h.since is not null)
-          and case when reason = 'regular'
+          and (cause = 'held') = (h.since is not null)
+          and case when cause = 'regular'
                    then sent.at is not null
                         and coalesce(w.compared_at, sent.at) + every <= clock_timestamp()
                    else c.tin <> '' and c.tin_verified_at is not null
                         and held.from_at <= clock_timestamp()
                         and (held.is_first or w.compared_at + every <= clock_timestamp()) end
           and (c.id in (select o.company_id from own o) or not exists (select from busy))
-        order by reason = 'held' and not held.is_first,
+        order by cause = 'held' and not held.is_first,
                  c.id not in (select o.company_id from own o),
-                 case when reason = 'held'
+                 case when cause = 'held'
                       then sent.at is null
                            and not exists (select
                                              from public.submissions q
                                             where q.company_id = c.id and q.state = 'Queued'
                                               and q.on_absence = 'retry'
                                               and q.first_sent_at is null) end,
-                 case when reason = 'held' then w.listed end nulls first,
+                 case when cause = 'held' then w.listed end nulls first,
                  w.compared_at nulls first,
                  c.id
         limit 1)
     )
     insert into public.comparisons as w (company_id, fence, lease_until, is_complete)
-    select d.company_id, 1, clock_timestamp() + lease, reason <> 'unknown' from due d
+    select d.company_id, 1, clock_timestamp() + lease, cause <> 'unknown' from due d
         on conflict (company_id) do update
        set fence = w.fence + 1, lease_until = excluded.lease_until,
            is_complete = excluded.is_complete
@@ -87,6 +87,6 @@ create or replace function claim_comparisons(
   end;
 call run_across_companies('claim_comparisons');
 comment on function claim_comparisons is
-  'Claim companies to be compared with the portal for a reason: unknown, held or regular. Returns '
+  'Claim companies to be compared with the portal for a cause: unknown, held or regular. Returns '
   'their new fencing tokens. No row when none is due, or another held or regular one that uses the '
   'operator''s client is being compared.';
