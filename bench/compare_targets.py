@@ -13,7 +13,7 @@ from typing import Any
 import cpu
 import peer_programs
 from benchmark import Company, Service
-from export import TIMEOUT_SECONDS, read_export
+from compare_export import TIMEOUT_SECONDS, read_export
 from invoices import make_invoice
 from programs import ProgramError, run_program
 from wrk import CREATE, Load, LoadResult, run_wrk
@@ -249,11 +249,10 @@ async def _create_drafts(setting: Setting, load: Load) -> Path:
 
 async def _export(process: Process, data: Data) -> LoadResult:
     """Export all invoices once. A request of the result is one invoice."""
-    export = await asyncio.to_thread(read_export, process.port, data.large.company.key)
-    if export.invoices != len(data.large.ids):
-        raise ProgramError(f"{export.invoices:,} of {len(data.large.ids):,} invoices are exported.")
-    milliseconds = export.seconds * 1000
-    return LoadResult(export.invoices, export.seconds, milliseconds, milliseconds)
+    invoices, seconds = await asyncio.to_thread(read_export, process.port, data.large.company.key)
+    if invoices != len(data.large.ids):
+        raise ProgramError(f"{invoices:,} of {len(data.large.ids):,} invoices are exported.")
+    return LoadResult(invoices, seconds, seconds * 1000, seconds * 1000)
 
 
 async def _measure_copy(setting: Setting) -> Figures:
