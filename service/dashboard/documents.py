@@ -156,7 +156,7 @@ async def read_targets(
 
 async def read_rows(request: web.Request, ids: Collection[int]) -> dict[int, JsonMapping]:
     """Return what a list shows of documents, by their ids. Deleted ones are left out."""
-    rows = await read_own(request, sql.documents_listed, ids=list(ids))
+    rows = await read_own(request, sql.documents_listed, ids=list(ids)) if ids else ()
     return {row["id"]: dict(row) for row in rows}
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import asyncpg
@@ -24,14 +25,20 @@ HEARTBEAT_SECONDS = 0.25
 log = logging.getLogger(__name__)
 
 
-class Heartbeat(NamedTuple):
-    """The database has answered a statement: all notifications of before it have arrived.
+class Seen(NamedTuple):
+    """A moment in which a database has answered a statement.
 
-    `began` is the monotonic time before it. `identity` is that of database_identity().
+    `identity` is that of database_identity(). `at` is the time of its clock, and `began` the
+    monotonic time before the statement.
     """
 
     identity: str
+    at: datetime
     began: float
+
+    def now(self, monotonic: float) -> datetime:
+        """Return the time of the database's clock at a monotonic time."""
+        return self.at + timedelta(seconds=monotonic - self.began)
 
 
 class DedicatedSession(Loop):
@@ -39,7 +46,9 @@ class DedicatedSession(Loop):
 
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
     vanishes loses them within `silence` seconds. All locks are lost with the connection; `alive` is
-    false until there is another one. `heartbeat` is the latest one of the connection, or None.
+    false until there is another one. `heartbeat` is the latest moment in which the database has
+    answered: notifications of changes that were acknowledged before it have arrived. It is None
+    without a connection that receives them.
 
     While it is connected it checks that no newer migration excludes this version of the service. If
     one does, it stops the process, as SIGTERM would.
@@ -64,7 +73,7 @@ class DedicatedSession(Loop):
         self._lost = asyncio.Event()
         self._made = asyncio.Event()
         self._is_excluded = False
-        self.heartbeat: Heartbeat | None = None
+        self.heartbeat: Seen | None = None
         self.on_reconnect: list[Callable[[], object]] = []
 
     @property
@@ -84,16 +93,17 @@ class DedicatedSession(Loop):
         return 0
 
     async def _check_connection(self, conn: asyncpg.Connection) -> None:
-        """Prove that the database answers, and check the schema.
+        """Note the heartbeat, and check the schema.
 
         Terminates a connection that does not answer, such as a lost one.
         """
         try:
             async with self._turn, asyncio.timeout(self._bounds.acquire):
                 began = time.monotonic()
-                found = await sql.database_identity_get(conn)
+                row = await sql.session_heartbeat(conn)
                 await check_newer_schema(conn)
-            self.heartbeat = Heartbeat(found["seen"], began)
+            hears = self._listeners.keys() <= set(row["channels"])
+            self.heartbeat = Seen(row["identity"], row["at"], began) if hears else None
         except SchemaError as error:
             self._stop_process(error)
         except Exception:

@@ -193,7 +193,7 @@ def read_number(holder: JsonMapping, name: str, path: str = "") -> Decimal:
     number = _parse_number(value, f"{path}/{name}")
     if (
         not number.is_finite()
-        or number.adjusted() >= WHOLE_DIGITS
+        or (number and number.adjusted() >= WHOLE_DIGITS)
         or count_decimals(number) > DECIMALS
     ):
         limits = f"{WHOLE_DIGITS} digits before the decimal point and {DECIMALS} after it"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from service.db.connections import Connection
-from service.db.session import DedicatedSession
+from service.db.session import DedicatedSession, Seen
 from service.db.statements import sql
 from service.db.transactions import Database, Owner, OwnerKind
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -48,6 +48,8 @@ _NO_DIGEST = bytes(32)
 #: a notification of its change would have arrived. A process whose session is lost or late still
 #: rejects a revoked key within a second.
 CACHE_SECONDS = 0.5
+#: Time for which a key is used at most, should a notification be missing.
+MOST_SECONDS = 60
 MAX_CACHED = 50_000  # about 25 MB
 #: The last characters of a key id are random. A name of a cell can precede them.
 KEY_ID_CHARACTERS = 12
@@ -90,17 +92,15 @@ class NewKey:
 class StoredKey:
     """A key as read from the database.
 
-    `read_at` and `expires_at` are monotonic times, which do not depend on the process's clock.
-    `identity` is that of the database.
+    `seen` is the database from which it was read. `expires_at` is by its clock; None: never.
     """
 
     owner: Owner
     key_id: str
     digest: bytes = field(repr=False)
     is_revoked: bool
-    read_at: float
-    expires_at: float
-    identity: str
+    expires_at: datetime | None
+    seen: Seen
 
 
 def random_text(length: int) -> str:
@@ -167,6 +167,7 @@ class KeyRing(Loop):
         self._database = database
         self._session = session
         self._cached: dict[tuple[str, str], StoredKey] = {}  # by the kind of owner and the key id
+        self._identity = ""  # of the database from which a key was read last
         self._invalidations = 0  # counts notifications
         self._used: set[tuple[Owner, str]] = set()  # owners and key ids since the last flush
         #: Owner and key id -> monotonic time of the last warning.
@@ -181,19 +182,19 @@ class KeyRing(Loop):
         if parsed is None:
             raise Unauthorized(kind.wrong)
         key_id, digest = parsed
-        now = time.monotonic()
         key = self._cached.get((kind.owner, key_id))
-        if key is None or now >= self._known_at(key) + CACHE_SECONDS:
+        if key is None or not self._is_fresh(key, time.monotonic()):
             if key and hmac.compare_digest(key.digest, digest):
                 CLIENT.set(_client(key.owner))  # It does not wait with strangers.
-            key = await self._read(kind.owner, key_id, now)
+            key = await self._read(kind.owner, key_id)
         is_right = hmac.compare_digest(key.digest if key else _NO_DIGEST, digest)
-        if not key or not is_right or key.is_revoked or key.expires_at <= now:
+        left = self._seconds_left(key, time.monotonic()) if key else 0
+        if not key or not is_right or key.is_revoked or left <= 0:
             raise Unauthorized(kind.wrong)
         CLIENT.set(_client(key.owner))
         self._used.add((key.owner, key_id))
-        if key.expires_at <= now + WARN_SECONDS:
-            self._warn_of_expiry(key, now)
+        if left <= WARN_SECONDS:
+            self._warn_of_expiry(key, left)
         return key
 
     def forget(self, key_id: str) -> None:
@@ -224,33 +225,49 @@ class KeyRing(Loop):
         """Write the use of keys since the last round."""
         await self.work()
 
-    def _known_at(self, key: StoredKey) -> float:
-        """Return the monotonic time at which a cached key was known to be unchanged."""
-        heartbeat = self._session.heartbeat
-        if heartbeat is None or heartbeat.identity != key.identity:
-            return key.read_at
-        return max(key.read_at, heartbeat.began)
+    def _last_seen(self, key: StoredKey) -> Seen:
+        """Return the latest moment until which no change of a cached key is missing.
 
-    async def _read(self, kind: OwnerKind, key_id: str, now: float) -> StoredKey | None:
-        """Read a key at a monotonic time, and cache it. Return None if there is none."""
+        The heartbeat of another database says nothing, such as that of a former primary.
+        """
+        heartbeat = self._session.heartbeat
+        if heartbeat and heartbeat.identity == key.seen.identity == self._identity:
+            return max(heartbeat, key.seen, key=lambda seen: seen.began)
+        return key.seen
+
+    def _is_fresh(self, key: StoredKey, now: float) -> bool:
+        return (
+            now < self._last_seen(key).began + CACHE_SECONDS and now < key.seen.began + MOST_SECONDS
+        )
+
+    def _seconds_left(self, key: StoredKey, now: float) -> float:
+        """Return the seconds until the expiry of a key, by the clock of the database."""
+        if key.expires_at is None:
+            return math.inf
+        return (key.expires_at - self._last_seen(key).now(now)).total_seconds()
+
+    async def _read(self, kind: OwnerKind, key_id: str) -> StoredKey | None:
+        """Read a key, and cache it. Return None if there is none."""
         invalidations = self._invalidations
         async with self._database.across() as conn:
+            began = time.monotonic()
             row = await sql.api_key_of(conn, owner_kind=kind, key_id=key_id)
         if row is None:
             return None
-        expires_at = math.inf if row["expires_in"] is None else now + row["expires_in"]
+        self._identity = sys.intern(row["identity"])  # the same for all keys
+        seen = Seen(self._identity, row["at"], began)
         owner = Owner(kind, row["owner_id"])
-        identity = sys.intern(row["identity"])  # the same for all keys
         key = StoredKey(
-            owner, key_id, row["secret_sha256"], row["revoked"], now, expires_at, identity
+            owner, key_id, row["secret_sha256"], row["revoked"], row["expires_at"], seen
         )
         if invalidations == self._invalidations:  # otherwise the row may be older than the change
             _make_room(self._cached)
             self._cached[kind, key_id] = key
         return key
 
-    def _warn_of_expiry(self, key: StoredKey, now: float) -> None:
-        """Log once a day that a used key is about to expire."""
+    def _warn_of_expiry(self, key: StoredKey, left: float) -> None:
+        """Log once a day that a used key is about to expire, in `left` seconds."""
+        now = time.monotonic()
         if now < self._warned.get((key.owner, key.key_id), -math.inf) + DAY_SECONDS:
             return
         _make_room(self._warned)
@@ -259,7 +276,7 @@ class KeyRing(Loop):
             "keys: %s_id=%d key_id=%s expires in %.1f days",
             *key.owner,
             key.key_id,
-            (key.expires_at - now) / DAY_SECONDS,
+            left / DAY_SECONDS,
         )
 
 

@@ -31,11 +31,9 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
  limit 200;
 
 -- name: api_key_of :one
--- Return one key in any state. No row: unknown key. `expires_in` is in seconds by the database
--- clock: negative if expired, null if the key never expires. `identity` is that of the database.
-select owner_id, secret_sha256, revoked_at is not null as revoked,
-       extract(epoch from expires_at - clock_timestamp())::float8 as expires_in,
-       database_identity() as identity
+-- Return one key in any state. No row: unknown key. `identity` and `at` are those of the database.
+select owner_id, secret_sha256, revoked_at is not null as revoked, expires_at,
+       database_identity() as identity, clock_timestamp() as at
   from api_key_of(:owner_kind, :key_id);
 
 -- name: api_key_revoke :value

@@ -294,6 +294,12 @@ select pg_advisory_xact_lock(hashtextextended(:name, 0));
 -- works.
 select clock_timestamp();
 
+-- name: session_heartbeat :one
+-- Return the identity and the clock of this database, and the channels of which this session
+-- receives notifications.
+select database_identity() as identity, clock_timestamp() as at,
+       array(select pg_listening_channels()) as channels;
+
 -- name: cell_get :value
 -- Return the name of the cell that this database is. No row without cells.
 select name from cells;

@@ -60,6 +60,10 @@ def test_decimals_are_added_exactly() -> None:
     assert compute(item("0.1"), item("0.2")).payable == Decimal("0.3")
 
 
+def test_zero_is_a_number_in_every_form() -> None:
+    assert compute(item("0E+20"), item("0.000"), item("0E-3")).payable == 0
+
+
 def test_each_line_is_rounded_before_it_is_added() -> None:
     assert compute(item("0.005"), item("0.005")).payable == Decimal("0.02")
 

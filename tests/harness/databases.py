@@ -145,13 +145,13 @@ async def ask(
 
 async def end_sessions(owner: asyncpg.Connection, number: int) -> None:
     """Terminate the dedicated sessions of `number` processes in the database of a connection."""
-    ended = 0
-    while ended < number:  # A session that is between two statements is found later.
+    ended: set[int] = set()
+    while len(ended) < number:  # A session that is between two statements is found later.
         found = await owner.fetch(
             """
-            select pg_terminate_backend(pid) from pg_stat_activity
+            select pid, pg_terminate_backend(pid) from pg_stat_activity
              where datname = current_database() and pid <> pg_backend_pid()
                and query ~ 'LISTEN|schema_excluding'
             """
         )
-        ended += len(found)
+        ended.update(row["pid"] for row in found)

@@ -1045,15 +1045,29 @@ APART = (
     Mutant(
         "keys-kept-without-a-recent-heartbeat",
         "service/db/session.py",
-        "                began = time.monotonic()\n",
-        "                began = time.monotonic() + 3600\n",
+        'Seen(row["identity"], row["at"], began)',
+        'Seen(row["identity"], row["at"], time.monotonic())',
+        f"{KEY_CACHE}::test_a_heartbeat_begins_before_its_statements",
+    ),
+    Mutant(
+        "keys-kept-without-notifications",
+        "service/db/session.py",
+        'hears = self._listeners.keys() <= set(row["channels"])',
+        "hears = True",
+        f"{KEY_CACHE}::test_a_session_that_does_not_listen_has_no_heartbeat",
+    ),
+    Mutant(
+        "keys-never-read-again",
+        "service/http/api_keys.py",
+        "now < self._last_seen(key).began + CACHE_SECONDS",
+        "now < self._last_seen(key).began + 3600",
         f"{KEY_CACHE}::test_a_late_session_proves_nothing_about_a_key",
     ),
     Mutant(
         "keys-proved-by-another-database",
         "service/http/api_keys.py",
-        "if heartbeat is None or heartbeat.identity != key.identity:",
-        "if heartbeat is None:",
+        "if heartbeat and heartbeat.identity == key.seen.identity == self._identity:",
+        "if heartbeat and key.seen.identity == self._identity:",
         f"{KEY_CACHE}::test_the_session_of_another_database_proves_nothing_about_a_key",
     ),
     Mutant(

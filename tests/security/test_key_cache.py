@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
@@ -12,17 +13,19 @@ import asyncpg
 import pytest
 
 from service.commands.bootstrap import run_command
-from service.commands.companies import revoke_key
-from service.config import Config
+from service.commands.companies import add_key, revoke_key
+from service.config import Config, read_config
 from service.db import session
 from service.db.session import DedicatedSession
-from service.db.transactions import connected_database
+from service.db.transactions import Database, connected_database
 from service.errors import Unauthorized
 from service.http import app_keys
 from service.http.api_keys import CACHE_SECONDS, COMPANY, KeyRing
+from tests.api_reads import wait_for_lock
 from tests.api_requests import request_json
 from tests.conftest import Client, Company, CreateCopy, StartService, Templates, until
-from tests.harness.databases import end_sessions
+from tests.harness.bodies import now
+from tests.harness.databases import end_sessions, open_connection
 from tests.harness.processes import Service
 
 WRONG = (401, {"message": "Invalid API key"})
@@ -101,7 +104,6 @@ async def test_a_revoked_key_is_rejected_without_sessions_for_notifications(
 async def test_a_key_that_was_revoked_during_a_pause_is_rejected_at_once(
     processes: dict[Service, aiohttp.ClientSession], owner: asyncpg.Connection, company: Company
 ) -> None:
-    """The first request after the pause arrives before any notification or heartbeat."""
     for process, api in processes.items():
         assert (await ask(api, company.key))[0] == 200
         process.send_signal(signal.SIGSTOP)
@@ -156,11 +158,76 @@ async def expect_no_use(
     proving: DedicatedSession, config: Config, owner: asyncpg.Connection, key: str
 ) -> None:
     """Expect that a key is read again after half a second. The session hears no notification."""
-    async with proving.running(), connected_database(config, 1) as database:
-        await until(lambda: asyncio.sleep(0, proving.heartbeat))
-        ring = KeyRing(database, proving)
+    async with open_ring(proving, config) as (ring, _):
         await ring.find(key, COMPANY)
         await owner.execute("update api_keys set revoked_at = clock_timestamp()")
         await wait_until_old(time.monotonic())
         with pytest.raises(Unauthorized):
             await ring.find(key, COMPANY)
+
+
+@asynccontextmanager
+async def open_ring(
+    proving: DedicatedSession, config: Config
+) -> AsyncIterator[tuple[KeyRing, Database]]:
+    """Yield a key ring whose session has a heartbeat, and its database."""
+    async with proving.running(), connected_database(config, 1) as database:
+        await until(lambda: asyncio.sleep(0, proving.heartbeat))
+        yield KeyRing(database, proving), database
+
+
+async def test_a_former_primary_proves_nothing_after_a_key_was_read_from_the_new_one(
+    other_database: str, config: Config, environment: dict[str, str], company: Company
+) -> None:
+    """The session remains at the former primary, and the pool does not."""
+    moved = read_config({**environment, "DATABASE_URL": other_database})
+    another = await run_command(moved, add_key, company.id)
+    await run_command(moved, revoke_key, company.key_id)
+    async with (
+        open_ring(DedicatedSession(config.database_url, {}), config) as (ring, database),
+        connected_database(moved, 1) as primary,
+    ):
+        await ring.find(company.key, COMPANY)
+        database.pool = primary.pool
+        await ring.find(another["key"], COMPANY)
+        await wait_until_old(time.monotonic())
+        with pytest.raises(Unauthorized):
+            await ring.find(company.key, COMPANY)
+
+
+async def test_a_kept_key_expires_by_the_clock_of_the_database(
+    config: Config, company: Company
+) -> None:
+    soon = await run_command(config, add_key, company.id, expires=now(hours=-1))
+    proving = DedicatedSession(config.database_url, {})
+    async with open_ring(proving, config) as (ring, _):
+        await ring.find(soon["key"], COMPANY)
+        heartbeat = proving.heartbeat
+        assert heartbeat
+        later = heartbeat.at + timedelta(hours=2)
+        proving.heartbeat = heartbeat._replace(at=later, began=time.monotonic())
+        with pytest.raises(Unauthorized):
+            await ring.find(soon["key"], COMPANY)
+
+
+async def test_a_heartbeat_begins_before_its_statements(
+    config: Config, owner: asyncpg.Connection
+) -> None:
+    proving = DedicatedSession(config.database_url, {})
+    async with proving.running():
+        async with open_connection(config.database_url) as other, other.transaction():
+            await other.execute("lock table schema_migrations")
+            await wait_for_lock(owner)
+            late = time.monotonic()
+        await until(lambda: asyncio.sleep(0, proving.heartbeat))
+        assert proving.heartbeat and proving.heartbeat.began < late
+
+
+async def test_a_session_that_does_not_listen_has_no_heartbeat(config: Config) -> None:
+    """Such as one of a pooler of transactions."""
+    listeners: dict[str, Callable[[str], None]] = {}
+    proving = DedicatedSession(config.database_url, listeners)
+    async with proving.running():
+        await until(lambda: asyncio.sleep(0, proving.heartbeat))
+        listeners["api_key_changed"] = print
+        await until(lambda: asyncio.sleep(0, proving.heartbeat is None))
