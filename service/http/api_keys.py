@@ -228,7 +228,7 @@ class KeyRing(Loop):
     def _last_seen(self, key: StoredKey) -> Seen:
         """Return the latest moment until which no change of a cached key is missing.
 
-        The heartbeat of another database says nothing, such as that of a former primary.
+        The heartbeat of another database does not count, such as that of a former primary.
         """
         heartbeat = self._session.heartbeat
         if heartbeat and heartbeat.identity == key.seen.identity == self._identity:
