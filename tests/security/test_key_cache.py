@@ -214,9 +214,10 @@ async def test_a_heartbeat_begins_before_its_statements(
     config: Config, owner: asyncpg.Connection
 ) -> None:
     proving = DedicatedSession(config.database_url, {})
-    async with proving.running():
+    async with AsyncExitStack() as stack:
         async with open_connection(config.database_url) as other, other.transaction():
             await other.execute("lock table schema_migrations")
+            await stack.enter_async_context(proving.running())
             await wait_for_lock(owner)
             late = time.monotonic()
         await until(lambda: asyncio.sleep(0, proving.heartbeat))
