@@ -78,26 +78,23 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
     seen: set[str] = set()
     unregistered: set[str] = set()
     for index, item, amounts in zip(count(), source["lineItems"], lines, strict=False):
-        name = item.get("id")
+        path, name = f"/lineItems/{index}", item.get("id")
         if name in seen:
-            message = f'Another line has the id "{name}" too.'
-            yield Doubt("LineId", f"/lineItems/{index}/id", message)
+            yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')
         if name is not None:
             seen.add(name)
         if not item["unit"]["count"]:
             message = f"The count of line {index + 1} is 0, and so is its amount."
-            yield Doubt("Count", f"/lineItems/{index}/unit/count", message)
-        for position, tax in enumerate(amounts.taxes):
-            message = _judge_rate(tax, day)
-            is_judged = tax.type in unregistered or tax.type not in REGISTRATIONS
-            if not message and (is_judged or not tax.amount):
-                continue  # Nearly all taxes.
-            place = f"/lineItems/{index}/taxDetails/{position}"
-            if message and "percentage" in item["taxDetails"][position].get("taxRate", {}):
-                yield Doubt("TaxRate", f"{place}/taxRate/percentage", message)
-            elif not is_judged and tax.amount:
+            yield Doubt("Count", f"{path}/unit/count", message)
+        details: Sequence[JsonMapping] = item.get("taxDetails") or ()
+        for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
+            has_percentage = "percentage" in detail.get("taxRate", {})
+            if has_percentage and (message := _judge_rate(tax, day)):
+                place = f"{path}/taxDetails/{position}/taxRate/percentage"
+                yield Doubt("TaxRate", place, message)
+            elif tax.type in REGISTRATIONS and tax.type not in unregistered and tax.amount:
                 unregistered.add(tax.type)
-                yield from _find_unregistered(source, tax.type, place)
+                yield from _find_unregistered(source, tax.type, f"{path}/taxDetails/{position}")
 
 
 def _judge_rate(tax: Tax, day: date) -> str | None:

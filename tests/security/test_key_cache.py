@@ -22,18 +22,11 @@ from service.errors import Unauthorized
 from service.http import app_keys
 from service.http.api_keys import CACHE_SECONDS, COMPANY, KeyRing
 from tests.api_reads import wait_for_lock
-from tests.api_requests import request_json
-from tests.conftest import Client, Company, CreateCopy, StartService, Templates, until
+from tests.conftest import Company, CreateCopy, StartService, Templates, until
 from tests.harness.bodies import now
 from tests.harness.databases import end_sessions, open_connection
 from tests.harness.processes import Service
-
-WRONG = (401, {"message": "Invalid API key"})
-
-
-async def ask(api: Client | aiohttp.ClientSession, key: str) -> tuple[int, object]:
-    """Return (status, body) of a listing with a key."""
-    return await request_json(api, "GET", "/api/invoices", headers={"X-API-Key": key})
+from tests.security.test_auth import WRONG, with_key
 
 
 async def wait_until_old(began: float) -> None:
@@ -66,7 +59,7 @@ async def expect_refusal(processes: dict[Service, aiohttp.ClientSession], key: s
     revoked = time.monotonic()
     for api in processes.values():
         began = time.monotonic()
-        while (answer := await ask(api, key))[0] == 200:
+        while (answer := await with_key(api, key))[0] == 200:
             assert began < revoked + 1
             began = time.monotonic()
         assert answer == WRONG
@@ -76,7 +69,7 @@ async def test_a_revoked_key_is_rejected_within_a_second_in_every_process(
     processes: dict[Service, aiohttp.ClientSession], config: Config, company: Company
 ) -> None:
     for api in processes.values():
-        assert (await ask(api, company.key))[0] == 200
+        assert (await with_key(api, company.key))[0] == 200
     assert (await run_command(config, revoke_key, company.key_id))["revoked"] is True
     await expect_refusal(processes, company.key)
 
@@ -89,14 +82,14 @@ async def test_a_revoked_key_is_rejected_without_sessions_for_notifications(
 ) -> None:
     """The listening sessions are terminated and cannot reconnect."""
     for api in processes.values():
-        assert (await ask(api, company.key))[0] == 200
+        assert (await with_key(api, company.key))[0] == 200
     name = await owner.fetchval("select current_database()")
     elsewhere = await asyncpg.connect(cluster)
     await elsewhere.execute(f"alter database {name} allow_connections false")
     await elsewhere.close()
     await end_sessions(owner, len(processes))
     for api in processes.values():
-        assert (await ask(api, company.key))[0] == 200
+        assert (await with_key(api, company.key))[0] == 200
     await owner.execute("update api_keys set revoked_at = clock_timestamp()")
     await expect_refusal(processes, company.key)
 
@@ -105,10 +98,10 @@ async def test_a_key_that_was_revoked_during_a_pause_is_rejected_at_once(
     processes: dict[Service, aiohttp.ClientSession], owner: asyncpg.Connection, company: Company
 ) -> None:
     for process, api in processes.items():
-        assert (await ask(api, company.key))[0] == 200
+        assert (await with_key(api, company.key))[0] == 200
         process.send_signal(signal.SIGSTOP)
         await until(lambda process=process: asyncio.sleep(0, process.is_paused))
-    waiting = [asyncio.create_task(ask(api, company.key)) for api in processes.values()]
+    waiting = [asyncio.create_task(with_key(api, company.key)) for api in processes.values()]
     await owner.execute("update api_keys set revoked_at = clock_timestamp()")
     await wait_until_old(time.monotonic())
     for process in processes:
@@ -122,14 +115,14 @@ async def test_a_key_is_read_once_for_as_long_as_its_session_answers(
     """A busy process reads it again while a heartbeat is late."""
     api = await start(background=False)
     dedicated = api.app[app_keys.SESSION]
-    assert (await ask(api, company.key))[0] == 200
+    assert (await with_key(api, company.key))[0] == 200
     await owner.execute("alter function api_key_of rename to api_key_of_nothing")
     await wait_until_old(time.monotonic())
-    await until(lambda: ask(api, company.key), lambda answer: answer[0] == 200)
+    await until(lambda: with_key(api, company.key), lambda answer: answer[0] == 200)
     await end_sessions(owner, 1)
     ended = time.monotonic()
     await until(lambda: asyncio.sleep(0, dedicated.heartbeat and dedicated.heartbeat.began > ended))
-    assert (await ask(api, company.key))[0] == 500
+    assert (await with_key(api, company.key))[0] == 500
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
+import msgspec
+
 from service import schema
 from service.config import Config
 from service.db.connections import Connection
@@ -77,8 +79,8 @@ def _report(
     content = ubl.encode(_build(document, issued_at, found))
     errors = _distinct([*errors, *checks.size_refusals(content)])
     warnings = [*warnings, *_find_stored_only(document)]
-    report = ubl.encode({"ready": not errors, "errors": errors, "warnings": warnings})
-    return f'{report.decode()[:-1]},"document":{content.decode()}}}'
+    report = {"ready": not errors, "errors": errors, "warnings": warnings}
+    return ubl.encode({**report, "document": msgspec.Raw(content)}).decode()
 
 
 def _find_stored_only(document: SendableDocument) -> list[Error]:
