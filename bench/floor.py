@@ -107,7 +107,7 @@ def make_handlers(connections: Connections, companies: Sequence[Invoices]) -> di
         body = json_codec.parse_any_depth(raw)
         assert schema.has_only_known("invoice_create", body)
         issued = parse_document_instant(body, "issueDateTime")
-        check_draft(INVOICE, body, issued, raw.decode())
+        check_draft(INVOICE, body, issued)
         return _respond(CREATED)
 
     return {"get": get, "list": list_page, "create": create}

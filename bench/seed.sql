@@ -21,11 +21,13 @@ returning owner_id, key_id;
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
 -- are one second apart. Each name is unique.
-insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
-       net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
-select :company_id::bigint, code, 2026, 'INVOICE',
+insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_name, buyer,
+       line_items, net_amount, excluding_tax, including_tax, payable_amount, bytes,
+       optional_members)
+select :company_id::bigint, 'invoice', code, 2026, 'INVOICE',
        timestamptz '2026-01-01 01:00Z' + code % 365 * interval '1 day'
          + code / 365 % 36000 * interval '1 second',
+       'buyer ' || to_char(code, 'FM0000000'),
        jsonb_build_object(
          'type', 'LOCAL_INDIVIDUAL', 'name', 'Buyer ' || to_char(code, 'FM0000000'),
          'registration', jsonb_build_object('type', 'NRIC', 'number', '900101105566'),
@@ -146,9 +148,9 @@ select :company_id, submission.id, 'invoice', changed.id, 'INV-' || to_char(code
 -- name: sales_seed :exec
 -- Insert sales without a named buyer, with codes :first to :last and three lines each, in the month
 -- before the present one. Every tenth is tax-free.
-insert into documents (company_id, code, code_year, type, issue_date, line_items, net_amount,
+insert into documents (company_id, kind, code, code_year, type, issue_date, line_items, net_amount,
        excluding_tax, including_tax, payable_amount, taxes, bytes, optional_members)
-select :company_id::bigint, code, 2026, 'PENDING_FINALIZE_INVOICE',
+select :company_id::bigint, 'invoice', code, 2026, 'PENDING_FINALIZE_INVOICE',
        date_trunc('month', clock_timestamp()) - interval '1 day'
          - code % 27 * interval '1 day' - code % 36000 * interval '1 second',
        (select json_agg(json_build_object(
@@ -179,10 +181,10 @@ select array_agg(id)
 
 -- name: notes_seed :exec
 -- Insert draft credit notes with codes :first to :last, each of an invoice that is Valid.
-insert into documents (company_id, invoice_id, code, type, issue_date, line_items,
+insert into documents (company_id, kind, invoice_id, code, type, issue_date, line_items,
        net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
-select company_id, id, :first::bigint - 1 + row_number() over (order by id), 'CREDIT_NOTE',
-       clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount,
+select company_id, 'adjustment_note', id, :first::bigint - 1 + row_number() over (order by id),
+       'CREDIT_NOTE', clock_timestamp(), line_items, net_amount, excluding_tax, including_tax, payable_amount,
        bytes, '"payment":null'
   from documents d
  where company_id = :company_id::bigint

@@ -134,12 +134,6 @@ def encode(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def compact(text: str, value: object) -> str:
-    """Return the JSON text of a value without indentation. `text` is the text as it was sent."""
-    is_indented = "\n" in text or "  " in text or "\t" in text
-    return dumps(value) if is_indented else text
-
-
 def measure_stored_bytes(value: object) -> int:
     """Return the size of a value as compact UTF-8 JSON in bytes.
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from aiohttp import web
 
-from service import json_codec, schema
+from service import schema
 from service.api.exports import export_documents
 from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import REPLACES, Group, Operation, QueryParameter
@@ -31,7 +31,6 @@ from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
 from service.http.requests import (
     check_if_match,
-    get_text,
     or_not_found,
     read_path_id,
     warn_of_doubts,
@@ -169,16 +168,21 @@ async def list_of_document(
 
 async def read_draft(request: web.Request, kind: DocumentKind, body: JsonObject) -> Draft:
     """Return the Draft of a creation request. Raises ValidationError."""
-    text, issued = get_text(request), parse_document_instant(body, ISSUED[kind])
-    return await offload(len(text), check_draft, kind, body, issued, text)
+    issued = parse_document_instant(body, ISSUED[kind])
+    return await offload(len(request[app_keys.BODY]), check_draft, kind, body, issued)
 
 
 def describe_insert(request: web.Request, draft: Draft, **more: object) -> JsonObject:
-    """Return the variables of the statement document_insert. `more` are further columns."""
+    """Return the variables of document_insert. `more` are the columns of some kinds."""
     return {
         "company_id": request[app_keys.COMPANY],
-        "body": draft.text,
-        "columns": draft.columns(request.app[app_keys.CONFIG].time_zone, **more),
+        "kind": draft.kind.name,
+        "invoice_id": None,
+        "consolidated_invoice_id": None,
+        "month": None,
+        "invoice_ids": None,
+        **draft.columns(request.app[app_keys.CONFIG].time_zone),
+        **more,
         **get_actor(),
     }
 
@@ -279,9 +283,7 @@ async def update_draft(
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
     columns = draft.columns(request.app[app_keys.CONFIG].time_zone)
-    await sql.document_update(
-        conn, company_id=company, id=row["id"], body=draft.text, columns=columns
-    )
+    await sql.document_update(conn, company_id=company, id=row["id"], **columns)
     if kind is NOTE:
         return None, draft
     started = await submit.start_if_requested(
@@ -303,12 +305,12 @@ def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
     issued = row["issue_date"]
     if ISSUED[kind] in changes:
         issued = parse_document_instant(body, ISSUED[kind])
-    return check_draft(kind, body, issued, json_codec.dumps(body))
+    return check_draft(kind, body, issued)
 
 
 def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     """Raise ValidationError for a credit or refund that exceeds the remaining amount."""
-    if draft.type != "DEBIT_NOTE" and draft.total_amount > adjustable:
+    if draft.stored["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])
 

@@ -112,7 +112,7 @@ async def create_einvoice_request(request: web.Request, body: JsonObject) -> web
     """
     text = get_text(request)
     reject(codes.find_violations(body, codes.PARTY))
-    await offload(len(text), _reject_too_large, body, len(text))
+    await offload(len(text), _reject_too_large, body)
     company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
     if link is not None:
         _reject_wrong_buyer(body, datetime.now(UTC))
@@ -277,12 +277,9 @@ def _reject_wrong_buyer(body: JsonObject, at: datetime) -> None:
     )
 
 
-def _reject_too_large(record: JsonObject, length: int | None = None) -> None:
-    """Raise ValidationError for a request that is too large to be stored.
-
-    `length` is that of its JSON text, see size_violations.
-    """
-    reject(list(find_size_violations(record, length)))
+def _reject_too_large(record: JsonObject) -> None:
+    """Raise ValidationError for a request that is too large to be stored."""
+    reject(list(find_size_violations(record)))
 
 
 def _reject_too_large_merged(row: Row) -> None:

@@ -15,14 +15,12 @@ from service.documents.ubl.elements import get_object
 from service.errors import ValidationError, violation
 from service.json_types import JsonMapping, JsonObject
 
-#: Upper limit of the growth of a JSON text when numbers are stored without exponent.
-MAX_GROWTH = 10
 #: Limit, in characters, of the customs form numbers of one type, which the portal receives as one
 #: text. Portal: 10.2
 MAX_FORM_NUMBERS = 1000
-#: The members that are days, as (object, member).
 #: Years of a document's instants. The column code_year is a smallint.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
+#: The members that are days, as (object, member).
 DAYS = (("billingPeriod", "start"), ("billingPeriod", "end"), ("prepayment", "date"))
 
 
@@ -31,39 +29,28 @@ SubmissionRequest = Literal["none", "if_set", "at_once"]
 
 
 class Draft(NamedTuple):
-    """A checked document as it is stored: the text of its body, and its computed columns.
+    """A checked document as it is stored.
 
-    It does not keep the body, whose objects take more memory. `amounts` are the columns of the same
-    names. `taxes` are the sums by tax type and rate, as {type, rate, taxable, tax}. `doubts` are
-    the members that are probably wrong.
+    It does not keep the body, whose objects take more memory. `stored` are its columns other than
+    code_year, by name. `doubts` are the members that are probably wrong.
     """
 
     kind: DocumentKind
-    text: str
-    type: str
     submission: SubmissionRequest
-    optional_members: str
     issue_date: datetime
-    amounts: dict[str, Decimal]
-    taxes: list[JsonObject]
+    stored: JsonObject
     doubts: list[Doubt]
 
     @property
     def total_amount(self) -> Decimal:
         """The value of the document, prepaid or to be paid."""
-        return self.amounts["payable_amount"] + self.amounts["prepaid_amount"]
+        return self.stored["payable_amount"] + self.stored["prepaid_amount"]
 
-    def columns(self, zone: tzinfo, **more: object) -> str:
-        """Return the computed columns as JSON text. `more` are those of a new document."""
+    def columns(self, zone: tzinfo) -> JsonObject:
+        """Return the variables of document_update, but for the keys."""
         # The code of a note is unique in all years.
         year = None if self.kind is NOTE else get_code_year(self.issue_date, zone)
-        computed = {
-            "code_year": year,
-            "issue_date": self.issue_date,
-            "taxes": self.taxes,
-            "optional_members": self.optional_members,
-        }
-        return json_codec.dumps({**computed, **self.amounts, **more})
+        return {**self.stored, "code_year": year}
 
 
 def parse_document_instant(body: JsonMapping, member: str) -> datetime:
@@ -81,10 +68,8 @@ def parse_document_instant(body: JsonMapping, member: str) -> datetime:
     raise ValidationError([violation(f"/{member}", "format", message)])
 
 
-def check_draft(
-    kind: DocumentKind, body: JsonObject, issue_date: datetime, text: str | None = None
-) -> Draft:
-    """Return the Draft of a body that is valid by its schema. `text` is its JSON text, if known.
+def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> Draft:
+    """Return the Draft of a body that is valid by its schema.
 
     Raises ValidationError with all violations of size, codes, days, references and amounts.
     """
@@ -93,7 +78,7 @@ def check_draft(
     except money.AmountError:
         sums = None
     violations = [
-        *find_size_violations(body, len(text) if text else None),
+        *find_size_violations(body),
         *codes.find_violations(body),
         *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
@@ -101,39 +86,55 @@ def check_draft(
     ]
     if violations or not sums:
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])
-    amounts = {
+    day = issue_date.astimezone(PORTAL_ZONE).date()
+    doubts = list(find_doubts(body, sums.lines, day))
+    stored = {**_write_body(kind, body), **_write_sums(sums), "issue_date": issue_date}
+    return Draft(kind, _read_submission(body), issue_date, stored, doubts)
+
+
+def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
+    """Return the columns that are members of a body, or that follow from them."""
+    code = body.get("adjustmentNoteCode" if kind is NOTE else "code")
+    return {
+        "type": body.get("type"),
+        "code": code and int(code),  # 7.0 is an integer, too.
+        "is_ready": bool(body.get("isReady")),
+        "buyer": _write_json(body.get("buyer")),
+        "supplier": _write_json(body.get("supplier")),
+        "line_items": _write_json(body["lineItems"]),
+        "currency_code": body.get("currencyCode") or "MYR",
+        "exchange_rate": body.get("exchangeRate"),
+        "reference": body.get("reference"),
+        "metadata": _write_json(body.get("metadata")),
+        "optional_members": write_members(kind, body),
+        "bytes": json_codec.measure_stored_bytes(body),
+    }
+
+
+def _write_json(value: object) -> str | None:
+    return None if value is None else json_codec.encode_plain(value).decode()
+
+
+def _write_sums(sums: money.Totals) -> JsonObject:
+    """Return the columns of the totals. `taxes` are sums by tax type and rate."""
+    taxes = [
+        {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
+        for (kind, rate), total in money.sum_taxes(sums.lines, _read_rate).items()
+    ]
+    return {
         "net_amount": sums.net_amount,
         "excluding_tax": sums.excluding_tax,
         "including_tax": sums.including_tax,
         "payable_amount": sums.payable,
         "prepaid_amount": sums.prepaid,
+        "taxes": json_codec.dumps(taxes),
     }
-    day = issue_date.astimezone(PORTAL_ZONE).date()
-    doubts = list(find_doubts(body, sums.lines, day))
-    return Draft(
-        kind,
-        json_codec.compact(text, body) if text else json_codec.dumps(body),
-        body.get("type", ""),
-        _read_submission(body),
-        write_members(kind, body),
-        issue_date,
-        amounts,
-        _sum_taxes(sums),
-        doubts,
-    )
 
 
 def _read_submission(body: JsonMapping) -> SubmissionRequest:
     if body.get("submitImmediately"):
         return "at_once"
     return "if_set" if body.get("isReady") else "none"
-
-
-def _sum_taxes(sums: money.Totals) -> list[JsonObject]:
-    return [
-        {"type": kind, "rate": rate, "taxable": total.taxable, "tax": total.tax}
-        for (kind, rate), total in money.sum_taxes(sums.lines, _read_rate).items()
-    ]
 
 
 def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
@@ -144,14 +145,9 @@ def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
     return tax.type, money.NOTHING if tax.type == money.EXEMPT else tax.percentage
 
 
-def find_size_violations(record: JsonObject, length: int | None = None) -> Iterator[dict[str, str]]:
-    """Yield a violation with the path of the largest member if a record is too large to be stored.
-
-    `length` is the length of the JSON text in characters; the size of a short text is not computed.
-    """
+def find_size_violations(record: JsonObject) -> Iterator[dict[str, str]]:
+    """Yield a violation, with the path of the largest member, for a record too large to store."""
     limit = json_codec.MOST_STORED_BYTES
-    if length is not None and length * MAX_GROWTH <= limit:
-        return
     size = json_codec.measure_stored_bytes(record)
     if size > limit:
         largest = max(record, key=lambda name: json_codec.measure_stored_bytes(record[name]))

@@ -26,8 +26,7 @@ comment on domain event_type is 'What an event is about, and what happened to it
 -- Transaction ids belong to a cluster. After a dump is loaded into another cluster, set
 -- events.transaction_id and webhook_endpoints.cursor_transaction to '0': the order is then that of
 -- the ids of the events.
--- The company needs no foreign key: each statement that writes an event also writes a row that has
--- one. Every change writes an event, and a foreign key would be checked for each.
+-- The company needs no foreign key: row-level security admits only the company of the transaction.
 create table events (
   company_id bigint not null,
   id bigint generated always as identity,

@@ -4,28 +4,28 @@
 -- A statement with {kind} in its name is stored once for each kind of document.
 
 -- name: document_insert :one
--- Store a draft, and return its id and the tax registrations of the company. :body is the request
--- body, a document_body; :columns are the computed ones, a document_columns.
--- Sets its company and its actor, so that it can be a transaction of its own. Can violate
--- the unique indexes of codes and references.
+-- Store a draft, and return its id and the tax registrations of the company. Sets its company and
+-- its actor, so that it can be a transaction of its own. Can violate the unique indexes of codes
+-- and references.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true),
          set_config('app.actor', :actor, true),
          set_config('app.request_id', :request_id, true),
          set_config('app.client_address', :client_address, true)
 ), stored as (
-  insert into documents (company_id, code, code_year, type, invoice_id, consolidated_invoice_id,
-         month, invoice_ids, is_ready, issue_date, buyer, supplier,
-         line_items, currency_code, exchange_rate, reference, metadata, optional_members,
+  insert into documents (company_id, kind, type, code, code_year, invoice_id,
+         consolidated_invoice_id, month, invoice_ids, is_ready, issue_date, buyer, buyer_name,
+         supplier, line_items, currency_code, exchange_rate, reference, metadata, optional_members,
          net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes, bytes)
-  select :company_id::bigint, coalesce(code, "adjustmentNoteCode"), code_year, type, invoice_id,
-         consolidated_invoice_id, month, invoice_ids, coalesce("isReady", false), issue_date, buyer,
-         supplier, "lineItems", coalesce("currencyCode", 'MYR'), "exchangeRate", reference,
-         metadata, optional_members, net_amount, excluding_tax, including_tax, payable_amount,
-         prepaid_amount, taxes, octet_length(:body::json::text)
+  select :company_id::bigint, :kind::text, :type::text, :code::bigint, :code_year::smallint,
+         :invoice_id::bigint, :consolidated_invoice_id::bigint, :month::date,
+         :invoice_ids::bigint[], :is_ready::boolean, :issue_date::timestamptz, :buyer::json,
+         search_text(:buyer::json ->> 'name'), :supplier::json, :line_items::json,
+         :currency_code::text, :exchange_rate::numeric, :reference::text, :metadata::json,
+         :optional_members::text, :net_amount::numeric, :excluding_tax::numeric,
+         :including_tax::numeric, :payable_amount::numeric, :prepaid_amount::numeric,
+         :taxes::jsonb, :bytes::int
     from tenant
-   cross join json_populate_record(null::document_body, :body::json) request
-   cross join json_populate_record(null::document_columns, :columns::json) computed
   returning id, kind, invoice_id, consolidated_invoice_id
 ), noted as (
   insert into events (company_id, type, data)
@@ -195,32 +195,30 @@ select d.id, d.type, d.payable_amount + d.prepaid_amount + s.adjusted_by as fina
    for share;
 
 -- name: document_update :exec
--- Write the whole draft to a locked row: a merged :body, and its computed :columns. Can violate the
--- unique indexes of codes and references.
+-- Write the whole draft to a locked row. Can violate the unique indexes of codes and references.
 with changed as (
   update documents d
-     set code = coalesce(request.code, request."adjustmentNoteCode"),
-         code_year = computed.code_year,
-         type = request.type,
-         is_ready = coalesce(request."isReady", false),
-         issue_date = computed.issue_date,
-         buyer = request.buyer,
-         supplier = request.supplier,
-         line_items = request."lineItems",
-         currency_code = coalesce(request."currencyCode", 'MYR'),
-         exchange_rate = request."exchangeRate",
-         reference = request.reference,
-         metadata = request.metadata,
-         optional_members = computed.optional_members,
-         net_amount = computed.net_amount,
-         excluding_tax = computed.excluding_tax,
-         including_tax = computed.including_tax,
-         payable_amount = computed.payable_amount,
-         prepaid_amount = computed.prepaid_amount,
-         taxes = computed.taxes,
-         bytes = octet_length(:body::json::text)
-    from json_populate_record(null::document_body, :body::json) request
-   cross join json_populate_record(null::document_columns, :columns::json) computed
+     set type = :type::text,
+         code = :code::bigint,
+         code_year = :code_year::smallint,
+         is_ready = :is_ready::boolean,
+         issue_date = :issue_date::timestamptz,
+         buyer = :buyer::json,
+         buyer_name = search_text(:buyer::json ->> 'name'),
+         supplier = :supplier::json,
+         line_items = :line_items::json,
+         currency_code = :currency_code::text,
+         exchange_rate = :exchange_rate::numeric,
+         reference = :reference::text,
+         metadata = :metadata::json,
+         optional_members = :optional_members::text,
+         net_amount = :net_amount::numeric,
+         excluding_tax = :excluding_tax::numeric,
+         including_tax = :including_tax::numeric,
+         payable_amount = :payable_amount::numeric,
+         prepaid_amount = :prepaid_amount::numeric,
+         taxes = :taxes::jsonb,
+         bytes = :bytes::int
    where d.company_id = :company_id and d.id = :id
   returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
 ), stated as (

@@ -344,10 +344,11 @@ async def test_approval_of_a_consolidated_sale_is_a_conflict(
         """
         with consolidated as (
             insert into documents (
-                company_id, code, code_year, type, issue_date, month, invoice_ids, line_items,
-                net_amount, excluding_tax, including_tax, payable_amount, bytes, optional_members)
-            values ($1, 1, 2026, 'CONSOLIDATED_INVOICE', now(), '2026-01-01', '{}', '[]',
-                0, 0, 0, 0, 0, '"payment":null')
+                company_id, kind, code, code_year, type, issue_date, month, invoice_ids,
+                line_items, net_amount, excluding_tax, including_tax, payable_amount, bytes,
+                optional_members)
+            values ($1, 'consolidated_invoice', 1, 2026, 'CONSOLIDATED_INVOICE', now(),
+                '2026-01-01', '{}', '[]', 0, 0, 0, 0, 0, '"payment":null')
             returning id)
         update documents set consolidated_invoice_id = consolidated.id
           from consolidated where documents.id = $2

@@ -37,10 +37,11 @@ async def insert_copies(
     """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
-        insert into documents (company_id, code, code_year, type, issue_date, buyer, line_items,
-               net_amount, excluding_tax, including_tax, payable_amount, bytes,
+        insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_name,
+               buyer, line_items, net_amount, excluding_tax, including_tax, payable_amount, bytes,
                optional_members)
-        select company_id, code + n, code_year, type, issue_date, buyer::jsonb || $3::jsonb,
+        select company_id, kind, code + n, code_year, type, issue_date, buyer_name,
+               buyer::jsonb || $3::jsonb,
                line_items, net_amount, excluding_tax, including_tax, payable_amount,
                bytes + octet_length($3::text), optional_members
           from documents, generate_series(1, $2 - 1) n

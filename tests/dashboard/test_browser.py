@@ -465,9 +465,9 @@ async def test_a_note_is_created_from_a_valid_invoice(page: Any, site: Client) -
 
 #: Adds copies of a sale with the codes that follow 100000.
 COPY_SALE = """
-insert into documents (company_id, code, code_year, type, issue_date, line_items, net_amount,
+insert into documents (company_id, kind, code, code_year, type, issue_date, line_items, net_amount,
        excluding_tax, including_tax, payable_amount, bytes, optional_members)
-select company_id, 100000 + n, code_year, type, issue_date, line_items, net_amount,
+select company_id, kind, 100000 + n, code_year, type, issue_date, line_items, net_amount,
        excluding_tax, including_tax, payable_amount, bytes, optional_members
   from documents, generate_series(1, $2::int) n
  where id = $1

@@ -1582,8 +1582,8 @@ EXACT = (
     Mutant(
         "changed-name-not-found",
         "sql/migrations/0002_documents.sql",
-        "add_buyer_words after insert or update of buyer on",
-        "add_buyer_words after insert on",
+        "add_parts after insert or update of buyer_name on",
+        "add_parts after insert on",
         "tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",
     ),
 )

@@ -17,7 +17,8 @@ INVOICES = 5000
 #: Renames the buyers, so that each name has a word of its own.
 RENAME = """
     update documents
-       set buyer = jsonb_set(buyer::jsonb, '{name}', to_jsonb('Buyer ' || code))
+       set buyer = jsonb_set(buyer::jsonb, '{name}', to_jsonb('Buyer ' || code)),
+           buyer_name = 'buyer ' || code
 """
 SEQUENTIAL = """
     select coalesce(sum(seq_scan), 0)
