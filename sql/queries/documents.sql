@@ -36,12 +36,13 @@ with tenant as materialized (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'create', document_name(kind, id) from stored
 )
-select id,
-       (select sst_registration_number from companies where id = :company_id)
-         as sst_registration_number,
-       (select tourism_tax_registration_number from companies where id = :company_id)
-         as tourism_tax_registration_number
-  from stored;
+select stored.id, own.*
+  from stored
+ cross join lateral (
+       select sst_registration_number, tourism_tax_registration_number
+         from companies
+        where id = :company_id and stored.id is not null
+       offset 0) own;  -- Read after the company is set.
 
 -- name: {kind}_get :value
 -- Return the record as JSON text, which the service passes through, as a list shows it. A list
