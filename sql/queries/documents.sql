@@ -42,7 +42,7 @@ select stored.id, own.*
        select sst_registration_number, tourism_tax_registration_number
          from companies
         where id = :company_id and stored.id is not null
-       offset 0) own;  -- Read after the company is set.
+       offset 0) own;
 
 -- name: {kind}_get :value
 -- Return the record as JSON text, which the service passes through, as a list shows it. A list
