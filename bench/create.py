@@ -51,7 +51,7 @@ Arguments = Callable[[int, int], Sequence[object]]
 
 
 class Line(NamedTuple):
-    """What is measured: DDL, a statement, and its arguments for a company and a code."""
+    """A line of the table: DDL, a statement, and its arguments for a company and a code."""
 
     name: str
     ddl: str

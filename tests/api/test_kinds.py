@@ -9,7 +9,7 @@ import pytest
 from service import json_codec
 from service.db.statements import sql
 from tests.api.test_notes import create_valid_note
-from tests.api_invoices import create_one_of_each, create_valid_invoice
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_requests import expect, list_routes, request_json
 from tests.conftest import Client, Company, StartService
 from tests.harness.bodies import note
@@ -62,6 +62,15 @@ async def test_a_reference_to_another_kind_is_not_stored(
             " where id = $1::bigint",
             note_id,
         )
+
+
+@pytest.mark.parametrize("of_type", ["CREDIT_NOTE", "CONSOLIDATED_INVOICE"])
+async def test_a_type_of_another_kind_is_not_stored(
+    api: Client, owner: asyncpg.Connection, of_type: str
+) -> None:
+    invoice_id = await create_invoice(api)
+    with pytest.raises(asyncpg.CheckViolationError, match="documents_columns_by_kind"):
+        await owner.execute("update documents set type = $1 where id = $2", of_type, invoice_id)
 
 
 async def test_a_document_and_its_note_change_in_one_statement(

@@ -182,7 +182,7 @@ async def test_a_retried_delivery_has_the_present_record(api: Client, receiver: 
 
 async def test_a_record_above_the_size_limit_is_left_out(api: Client, receiver: Receiver) -> None:
     await create_endpoint(api, receiver.url, include_record=True)
-    lines = [line(id=str(number), description="x" * 300) for number in range(RECORD_BYTES // 500)]
+    lines = [line(id=str(number), description="x" * 300) for number in range(RECORD_BYTES // 450)]
     await create_invoice(api, lineItems=lines)
     [(_, body)] = await receiver.gets(1)
     assert json.loads(body)["record"] is None and len(body) < 1000

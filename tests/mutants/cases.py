@@ -1412,9 +1412,9 @@ EXACT = (
     Mutant(
         "creation-answers-with-another-invoice",
         DOCUMENTS,
-        "select id,\n       (select sst",
-        "select coalesce((select max(id) from documents where company_id = :company_id), id) as id,"
-        "\n       (select sst",
+        "select stored.id, own.*",
+        "select coalesce((select max(id) from documents where company_id = :company_id), stored.id)"
+        " as id, own.*",
         "tests/api/test_attribution.py::test_concurrent_creations_with_equal_codes_get_their_own_answers",
     ),
     Mutant(
@@ -1434,9 +1434,9 @@ EXACT = (
     Mutant(
         "consolidation-answers-with-another-record",
         DOCUMENTS,
-        "select id,\n       (select sst",
+        "select stored.id, own.*",
         "select coalesce((select max(id) from documents where company_id = :company_id"
-        " and kind = 'consolidated_invoice'), id) as id,\n       (select sst",
+        " and kind = 'consolidated_invoice'), stored.id) as id, own.*",
         "tests/api/test_attribution.py::test_concurrent_consolidated_invoices_get_their_own_answers",
     ),
     Mutant(
@@ -1578,6 +1578,20 @@ EXACT = (
         "        CLIENT.set(_client(key.owner))\n        self._used",
         "        self._used",
         "tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",
+    ),
+    Mutant(
+        "former-name-kept-by-an-update",
+        DOCUMENTS,
+        "buyer_name = search_text(:buyer::json ->> 'name')",
+        "buyer_name = buyer_name",
+        "tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",
+    ),
+    Mutant(
+        "kind-of-another-type-stored",
+        "sql/migrations/0002_documents.sql",
+        "then type not like '%NOTE' and type not like 'CONSOLIDATED%'\n              and code_year",
+        "then code_year",
+        "tests/api/test_kinds.py::test_a_type_of_another_kind_is_not_stored",
     ),
     Mutant(
         "changed-name-not-found",
