@@ -47,11 +47,12 @@ async def _read_batches(request: web.Request, statement: Statement) -> AsyncGene
     rows = await read(before=LAST_ID, most=most)
     yield "["
     while rows:
-        text = join_exports(rows)
-        most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // len(text)))
+        size = sum(len(row["export"]) for row in rows)
+        most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // size))
         next_rows = asyncio.create_task(read(before=rows[-1]["id"], most=most))
         try:
-            yield text[start:]
+            await asyncio.sleep(0)  # PostgreSQL begins while this batch is written.
+            yield join_exports(rows)[start:]
             start, rows = 0, await next_rows
         finally:
             next_rows.cancel()
