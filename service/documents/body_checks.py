@@ -37,7 +37,6 @@ class Draft(NamedTuple):
 
     kind: DocumentKind
     submission: SubmissionRequest
-    issue_date: datetime
     stored: JsonObject
     doubts: list[Doubt]
 
@@ -49,7 +48,7 @@ class Draft(NamedTuple):
     def columns(self, zone: tzinfo) -> JsonObject:
         """Return the variables of document_update, but for the keys."""
         # The code of a note is unique in all years.
-        year = None if self.kind is NOTE else get_code_year(self.issue_date, zone)
+        year = None if self.kind is NOTE else get_code_year(self.stored["issue_date"], zone)
         return {**self.stored, "code_year": year}
 
 
@@ -89,7 +88,7 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))
     stored = {**_write_body(kind, body), **_write_sums(sums), "issue_date": issue_date}
-    return Draft(kind, _read_submission(body), issue_date, stored, doubts)
+    return Draft(kind, _read_submission(body), stored, doubts)
 
 
 def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
