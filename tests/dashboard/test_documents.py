@@ -232,6 +232,16 @@ async def test_an_invoice_lists_its_notes(member: Visitor, site: Client) -> None
     assert f'href="/notes/{note_id}"' not in member.text
 
 
+async def test_a_page_of_large_requests_is_complete(member: Visitor, site: Client) -> None:
+    """The operation that the page calls streams such a list."""
+    for code in range(6):
+        asked = {"invoiceCode": str(code), "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+        remark = {"remark": "x" * 200_000}
+        await create_record(site, "/api/einvoice-requests", **asked, address=remark)
+    await member.get("/requests")
+    assert member.status == 200 and member.is_page and "1 to 6 of 6" in member.words
+
+
 async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
     member: Visitor, site: Client
 ) -> None:

@@ -532,10 +532,11 @@ ONCE = (
         "        yield [await read(**key, id=each) for each in ids]\n",
         "tests/dashboard/test_spreadsheet.py::test_a_list_of_large_documents_takes_little_memory",
     ),
-    removal(
+    Mutant(
         "keys-counted-without-a-lock",
         "service/http/api_keys.py",
-        "        await sql.company_lock(conn, company_id=owner_id)\n",
+        "await sql.company_lock(conn, company_id=owner_id)",
+        "pass",
         "tests/security/test_auth.py::test_two_keys_at_the_limit_are_not_both_created",
     ),
     Mutant(
@@ -1365,14 +1366,15 @@ EXACT = (
         "service/http/requests.py",
         "request.get(app_keys.CALLED, request.match_info)[part]",
         "request.match_info[part]",
-        "tests/dashboard/test_documents.py::test_a_note_names_its_invoice_and_has_its_currency",
+        "tests/api/test_links.py"
+        "::test_a_link_to_each_kind_of_document_opens_its_page_until_revoked",
     ),
     Mutant(
         "called-operation-streams-to-the-browser",
         "service/api/exports.py",
         "if app_keys.CALLED in request:",
         "if request.method is None:",
-        "tests/dashboard/test_spreadsheet.py::test_a_page_of_large_documents_is_complete",
+        "tests/dashboard/test_documents.py::test_a_page_of_large_requests_is_complete",
     ),
     Mutant(
         "note-in-the-home-currency",

@@ -66,7 +66,10 @@ async def test_no_absence_is_confirmed_while_the_clocks_differ(
     await submit(api, invoice_id)
     await sandbox.move_clock(75)
     await start()
-    row: Any = await until(lambda: owner.fetchrow("select * from submissions where reads > 2"))
+    settled = "select reads from submissions where clock_timestamp() > last_sent_at + interval '1s'"
+    reads = await until(lambda: owner.fetchval(settled))
+    later = "select * from submissions where reads > $1"
+    row: Any = await until(lambda: owner.fetchrow(later, reads + 2))
     assert (row["state"], row["absence_confirmations"]) == ("Uncertain", 0)
     await sandbox.move_clock(-75)
     await wait_for_status(api, invoice_id, "Draft")
