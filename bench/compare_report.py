@@ -193,7 +193,7 @@ async def describe_run(setting: Setting, rounds: int) -> str:
         f"{_read_field('/proc/cpuinfo', 'model name') or 'unknown processor'}, "
         f"{os.cpu_count()} processors, "
         f"{int(_read_field('/proc/meminfo', 'MemTotal').split()[0]) / 1e6:.0f} GB of memory, "
-        f"PostgreSQL {version}, Python {platform.python_version()}; "
+        f"PostgreSQL {version}, Python {platform.python_version()};\n"
         f"{setting.connections} connections, {setting.seconds} s for each measurement, "
         f"medians of {rounds} rounds, {len(setting.data.companies):,} companies "
         f"{setting.data.choice} with {len(setting.data.companies[0].ids):,} invoices each, "
