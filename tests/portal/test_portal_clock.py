@@ -67,7 +67,7 @@ async def test_no_absence_is_confirmed_while_the_clocks_differ(
     await sandbox.move_clock(75)
     await start()
     settled = "select reads from submissions where clock_timestamp() > last_sent_at + interval '1s'"
-    reads = await until(lambda: owner.fetchval(settled))
+    reads: Any = await until(lambda: owner.fetchval(settled))
     later = "select * from submissions where reads > $1"
     row: Any = await until(lambda: owner.fetchrow(later, reads + 2))
     assert (row["state"], row["absence_confirmations"]) == ("Uncertain", 0)
