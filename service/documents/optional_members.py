@@ -30,7 +30,7 @@ def write_members(kind: DocumentKind, body: JsonMapping) -> str:
         for recorded, name in NAMES.items()
         if kind is not NOTE or name != _NOT_OF_NOTES
     }
-    return json_codec.dumps(members)[1:-1]
+    return json_codec.encode_plain(members).decode()[1:-1]
 
 
 def read_members(text: str) -> JsonObject:
