@@ -77,7 +77,7 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
     except money.AmountError:
         sums = None
     violations = [
-        *find_size_violations(body),
+        *find_size_violations(body, size := json_codec.measure_stored_bytes(body)),
         *codes.find_violations(body),
         *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
@@ -87,8 +87,13 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))
-    stored = {**_write_body(kind, body), **_write_sums(sums), "issue_date": issue_date}
-    return Draft(kind, _read_submission(body), stored, doubts)
+    stored = {**_write_body(kind, body), **_write_sums(sums)}
+    return Draft(
+        kind,
+        _read_submission(body),
+        {**stored, "issue_date": issue_date, "bytes": size},
+        doubts,
+    )
 
 
 def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
@@ -106,7 +111,6 @@ def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
         "reference": body.get("reference"),
         "metadata": _write_json(body.get("metadata")),
         "optional_members": write_members(kind, body),
-        "bytes": json_codec.measure_stored_bytes(body),
     }
 
 
@@ -144,10 +148,12 @@ def _read_rate(tax: money.Tax) -> tuple[str, Decimal | None]:
     return tax.type, money.NOTHING if tax.type == money.EXEMPT else tax.percentage
 
 
-def find_size_violations(record: JsonObject) -> Iterator[dict[str, str]]:
-    """Yield a violation, with the path of the largest member, for a record too large to store."""
+def find_size_violations(record: JsonObject, size: int) -> Iterator[dict[str, str]]:
+    """Yield a violation with the path of the largest member if a record is too large to be stored.
+
+    `size` is that of the record, by measure_stored_bytes.
+    """
     limit = json_codec.MOST_STORED_BYTES
-    size = json_codec.measure_stored_bytes(record)
     if size > limit:
         largest = max(record, key=lambda name: json_codec.measure_stored_bytes(record[name]))
         wording = f"The document has {size} bytes as compact JSON (at most {limit} allowed)."

@@ -5,8 +5,9 @@
 
 -- name: document_insert :one
 -- Store a draft, and return its id and the tax registrations of the company. Sets its company and
--- its actor, so that it can be a transaction of its own. Can violate the unique indexes of codes
--- and references.
+-- its actor, so that it can be a transaction of its own: `stored.id is not null` and `offset 0`
+-- keep PostgreSQL from reading the company before it is set. Can violate the unique indexes of
+-- codes and references.
 with tenant as materialized (
   select set_config('app.company_id', :company_id::bigint::text, true),
          set_config('app.actor', :actor, true),

@@ -65,6 +65,14 @@ async def test_a_list_of_several_pages_is_complete_and_in_order(
     assert read_column(member.text, "id") == [str(each) for each in expected]
 
 
+async def test_a_page_of_large_documents_is_complete(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_large(owner, site, 25, 60_000)
+    await member.get("/invoices")
+    assert member.status == 200 and member.is_page and "1 to 25 of 25" in member.words
+
+
 async def test_lists_of_all_kinds_are_csv_files(member: Visitor, site: Client) -> None:
     await create_one_of_each(site)
     for path in ("/invoices.csv", "/notes.csv", "/consolidated.csv"):
