@@ -4,13 +4,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import asyncpg
 
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transactions import watch_commits
+from service.db.transactions import COMMITTED
 from service.db.transient_errors import is_aborted
 from service.errors import describe_error
 
@@ -29,10 +30,16 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
 
     It is not repeated once one of its writing transactions was, or may have been, committed.
     """
-    with watch_commits() as committed:
+    outer, committed = COMMITTED.get(), list[bool]()
+    token = COMMITTED.set(committed)
+    try:
         return await _repeat(
-            TRIES, 0.05, lambda: work(value), lambda error: not committed and is_aborted(error)
+            TRIES, 0.05, partial(work, value), lambda error: not committed and is_aborted(error)
         )
+    finally:
+        COMMITTED.reset(token)
+        if outer is not None:
+            outer += committed
 
 
 async def retry_locked(

@@ -31,8 +31,9 @@ CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a l
 
 #: Reports of a server that closes the connection.
 _SHUTDOWNS = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
-#: The writing transactions that were, or may have been, committed while `watch_commits` runs.
-_COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
+#: Has an item for each writing transaction of the present work that was, or may have been,
+#: committed.
+COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
 
 #: Begins a transaction of rows of people, who belong to no company, with the actor.
 _BEGIN = (
@@ -91,7 +92,7 @@ class Database:
 
     async def read(self, statement: Statement, **values: object) -> Result:
         """Run a statement that reads rows of its company or account, in one round trip."""
-        conn = await self._acquire_recent()
+        conn = self.pool.take_recent(CHECK_SECONDS) or await self._acquire_answering()
         try:
             with _Releasing(self.pool, conn):
                 return await statement.run_isolated(conn, values)
@@ -99,7 +100,7 @@ class Database:
             if not is_lost(conn, error):
                 raise
             self.pool.terminate_idle()
-        with _Releasing(self.pool, conn := await self._acquire_recent()):
+        with _Releasing(self.pool, conn := await self._acquire_answering()):
             return await statement.run_isolated(conn, values)
 
     async def write(self, statement: Statement, **values: object) -> Result:
@@ -107,7 +108,8 @@ class Database:
 
         After an error other than an abort it may have been committed.
         """
-        with _Releasing(self.pool, conn := await self._acquire_recent()), _note_commit(conn):
+        conn = self.pool.take_recent(CHECK_SECONDS) or await self._acquire_answering()
+        with _Releasing(self.pool, conn), _note_commit(conn):
             return await statement(conn, **values)
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
@@ -153,11 +155,9 @@ class Database:
             async with _ending_transaction(conn, self._bounds.answer, is_writing=is_writing):
                 yield conn
 
-    async def _acquire_recent(self) -> Connection:
+    def _acquire_answering(self) -> Awaitable[Connection]:
         """Return a connection that was used recently or answers."""
-        if conn := self.pool.take_recent(CHECK_SECONDS):
-            return conn
-        return await self._acquire_checked(sql.database_now.query, CHECK_SECONDS)
+        return self._acquire_checked(sql.database_now.query, CHECK_SECONDS)
 
     async def _acquire_checked(self, command: str, idle_seconds: float = 0) -> Connection:
         """Return a connection that was idle for less than `idle_seconds` or has run a command.
@@ -251,25 +251,8 @@ async def _roll_back(conn: Connection, seconds: float) -> None:
 
 
 @contextmanager
-def watch_commits() -> Iterator[list[bool]]:
-    """Yield a list with an item for each writing transaction of the block that was committed.
-
-    It has one too for a transaction that may have been committed.
-    """
-    outer = _COMMITTED.get()
-    committed: list[bool] = []
-    token = _COMMITTED.set(committed)
-    try:
-        yield committed
-    finally:
-        _COMMITTED.reset(token)
-        if outer is not None:
-            outer += committed
-
-
-@contextmanager
 def _note_commit(conn: Connection) -> Iterator[None]:
-    """Note for `watch_commits` that the block committed a transaction.
+    """Note in COMMITTED that the block committed a transaction.
 
     After an error other than an abort, the commit may have happened. Raises Unavailable after a
     warning: the transaction is committed, but no synchronous standby has confirmed it.
@@ -282,7 +265,7 @@ def _note_commit(conn: Connection) -> Iterator[None]:
         error = raised
         raise
     finally:
-        committed = _COMMITTED.get()
+        committed = COMMITTED.get()
         if committed is not None and not (error and is_aborted(error)):
             committed.append(True)
     if count_warnings(conn) > warnings:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from service.db.connections import Connection
-from service.db.statements import Result, Statement
+from service.db.statements import Run, Statement
 from service.http import app_keys
 
 _Result = TypeVar("_Result")
@@ -23,10 +23,10 @@ def shared_connection(request: web.Request) -> AbstractAsyncContextManager[Conne
     return request.app[app_keys.DATABASE].across()
 
 
-async def read_own(request: web.Request, statement: Statement, **values: object) -> Result:
+def read_own(request: web.Request, statement: Statement, **values: object) -> Run:
     """Run a statement that reads rows of the request's company. Raises Unavailable."""
     company = request[app_keys.COMPANY]
-    return await request.app[app_keys.READS].read(statement, company_id=company, **values)
+    return request.app[app_keys.READS].read(statement, company_id=company, **values)
 
 
 async def read_own_with(

@@ -232,7 +232,7 @@ class KeyRing(Loop):
         """
         heartbeat = self._session.heartbeat
         if heartbeat and heartbeat.identity == key.seen.identity == self._identity:
-            return max(heartbeat, key.seen, key=lambda seen: seen.began)
+            return heartbeat if heartbeat.began > key.seen.began else key.seen
         return key.seen
 
     def _is_fresh(self, key: StoredKey, now: float) -> bool:

@@ -61,7 +61,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 @web.middleware
 async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Authenticate a request, run its handler, turn an exception into a response, and log it."""
-    began = time.perf_counter()
+    began, route = time.perf_counter(), _route(request)
     request_id = request[app_keys.REQUEST_ID] = _request_id(request)
     request[SENDER] = request.app[SENDERS].find(request)
     logs.set_request(request_id, logs.read_trace_id(request.headers.get("traceparent")))
@@ -69,7 +69,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     codes.pin_tables()
     CLIENT.set(STRANGERS)
     try:
-        if await _authenticate(request):
+        if await _authenticate(request, route):
             identify(request, f"key {request[app_keys.KEY_ID]}")
         run = _run_limited if request.body_exists else _run
         response = await run(request, handler)
@@ -78,7 +78,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
             raise
         respond = request.app[app_keys.ERROR_PAGE] if _wants_page(request) else error_response
         response = respond(error, request)
-    _log(request, response.status, began)
+    _log(request, route, response.status, began)
     return response
 
 
@@ -129,7 +129,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers["Connection"] = "close"
 
 
-async def _authenticate(request: web.Request) -> bool:
+async def _authenticate(request: web.Request, route: str) -> bool:
     """Authenticate a request before its body is read. Spec: Authentication
 
     Returns false for a route that needs no key. Raises Unauthorized, TooManyRequests, and
@@ -138,11 +138,7 @@ async def _authenticate(request: web.Request) -> bool:
     needs_key = True
     if is_integration(request.path):
         await _authenticate_account(request)
-    elif (
-        request.match_info.http_exception is None
-        and (route := _route(request)).startswith(API)
-        and route not in OPEN
-    ):
+    elif request.match_info.http_exception is None and route.startswith(API) and route not in OPEN:
         await _authenticate_company(request)
     else:
         needs_key = False
@@ -203,9 +199,9 @@ def _route(request: web.Request) -> str:
     return resource.canonical if resource else "unknown"
 
 
-def _log(request: web.Request, status: int, began: float) -> None:
+def _log(request: web.Request, route: str, status: int, began: float) -> None:
     """Count the response, and write its log line."""
-    route, seconds = _route(request), time.perf_counter() - began
+    seconds = time.perf_counter() - began
     REQUEST_TIMES.observe(
         request.method if request.method in METHODS else "?", route, status, seconds
     )

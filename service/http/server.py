@@ -124,10 +124,9 @@ class Connection(web.RequestHandler):
         request of the connection. Work that goes on after the response may need the rest.
         """
         finished = await super().finish_response(request, resp, start_time)
-        if app_keys.BODY in request:
-            del request[app_keys.BODY]
-        if app_keys.FORM in request:
-            del request[app_keys.FORM]
+        if request.body_exists:
+            request.pop(app_keys.BODY, None)
+            request.pop(app_keys.FORM, None)
         if isinstance(resp, web.Response):
             resp.body = None
         return finished
@@ -143,7 +142,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and limit the time from the first byte of a head to its last."""
-        if self.is_idle and self._head_timer is None:
+        if self._head_timer is None and self.is_idle:
             self.waits_since = self._loop.time()
         try:
             super().data_received(data)

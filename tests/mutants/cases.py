@@ -1556,7 +1556,7 @@ EXACT = (
     Mutant(
         "idle-connection-keeps-the-request",
         "service/http/server.py",
-        "            del request[app_keys.BODY]\n",
+        "            request.pop(app_keys.BODY, None)\n",
         "            pass\n",
         "tests/operations/test_aiohttp_internals.py::test_an_idle_connection_keeps_no_body",
     ),

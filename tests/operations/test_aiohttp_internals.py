@@ -95,7 +95,7 @@ async def test_a_connection_is_receiving_until_the_body_is_complete() -> None:
 
 async def test_an_idle_connection_keeps_no_body() -> None:
     async with observed() as (seen, reader, writer), patience():
-        writer.write(REQUEST)
+        writer.write(REQUEST.replace(b"Host", b"Content-Length: 2\r\nHost") + b"{}")
         await reader.readuntil(b"ok")
         while not seen.connection.is_idle:
             await asyncio.sleep(0.01)
