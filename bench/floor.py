@@ -5,10 +5,11 @@
 
 A server with aiohttp alone returns the responses that the service returns. In the second variant
 each request also runs the service's statement, prepared, on a connection of asyncpg that only it
-uses; a create also checks the body as the service does. Neither has authentication, limits, log,
-headers, retries or time limits. The third variant is the service itself, which also
-answers a request that needs no statement: the cost of everything around the statement. Prints CPU
-time per request in microseconds, the medians of the rounds: of the server, and of PostgreSQL.
+uses; a create also checks the body as the service does. In the third it runs through the service's
+Database: with the fair queue, time limits, and the check of lost connections. None of them has
+authentication, limits, log, headers or retries. The last variant is the service itself, which also
+answers a request that needs neither a key nor a statement, and one that needs no statement. Prints
+CPU time per request in microseconds, the medians of the rounds: of the server, and of PostgreSQL.
 """
 
 import argparse
@@ -24,35 +25,41 @@ from functools import partial
 import asyncpg
 from aiohttp import web
 from asyncpg.prepared_stmt import PreparedStatement
-from benchmark import Company, Service, parse_options, prepare_service, run
+from benchmark import Service, parse_options, prepare_service, run
 from compare_targets import GET, LIST, Data, Invoices, make_request, seed
 from cpu import find_postmaster, read_cpu
 from wrk import CREATE, Load, run_wrk
 
 from service import json_codec, schema
-from service.db.pool import SESSION
-from service.db.statements import sql
+from service.db.pool import SESSION, connected_pool
+from service.db.statements import Result, Statement, sql
+from service.db.transactions import Database
 from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import INVOICE
+from service.fair_queue import CLIENT
 from tests.harness.processes import free_port
 
 CONNECTIONS = 8  # to PostgreSQL
+STATEMENTS = (sql.invoice_get, sql.invoice_page)
+PAGE = {"per_page": 10, "offset": 0, "budget": 1_000_000}
 COMPANIES, INVOICES = 20, 1000  # companies that send requests in turn, invoices of each
-#: A page from the memory of the service.
-NO_STATEMENT = "/api/code-tables/document_types?per_page=1"
+#: Pages from the memory of the service.
+NO_KEY, NO_STATEMENT = "/healthz", "/api/code-tables/document_types?per_page=1"
 CREATED = '{"success":true,"message":"Invoice created.","data":{"id":1}}'
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 #: The prepared statements of each connection that is idle.
-Connections = asyncio.Queue[dict[str, PreparedStatement]]
+Connections = asyncio.Queue[dict[Statement, PreparedStatement]]
+Read = Callable[..., Awaitable[Result]]
 
 
-async def fetch(connections: Connections, name: str, *arguments: object) -> list[asyncpg.Record]:
+async def read_prepared(connections: Connections, statement: Statement, **values: object) -> Result:
     """Run a statement on an idle connection."""
-    statements = await connections.get()
+    prepared = await connections.get()
     try:
-        return await statements[name].fetch(*arguments)
+        rows = await prepared[statement].fetch(*[values[name] for name in statement.variables])
     finally:
-        connections.put_nowait(statements)
+        connections.put_nowait(prepared)
+    return rows[0][0] if statement.kind == "value" else rows
 
 
 @asynccontextmanager
@@ -62,10 +69,8 @@ async def open_connections(url: str) -> AsyncIterator[Connections]:
     try:
         idle = Connections()
         for conn in opened:
-            get = await conn.prepare(sql.invoice_get.isolated)
-            page = await conn.prepare(sql.invoice_page.isolated)
+            idle.put_nowait({each: await conn.prepare(each.isolated) for each in STATEMENTS})
             await conn.execute("select 1")  # Ends the time limit of the preparation.
-            idle.put_nowait({"get": get, "list": page})
         yield idle
     finally:
         for conn in opened:
@@ -88,19 +93,18 @@ def make_bare_handlers(record: str, page: str) -> dict[str, Handler]:
     return {"get": get, "list": list_page, "create": create}
 
 
-def make_handlers(connections: Connections, companies: Sequence[Invoices]) -> dict[str, Handler]:
+def make_handlers(read: Read, companies: Sequence[Invoices]) -> dict[str, Handler]:
     """Return handlers that run the service's statement, or check a body as the service does."""
     ids = {each.company.key: each.company.id for each in companies}
 
     async def get(request: web.Request) -> web.Response:
-        company_id = ids[request.headers["X-API-Key"]]
-        rows = await fetch(connections, "get", company_id, int(request.match_info["id"]))
-        return _respond(rows[0][0])
+        CLIENT.set(company_id := ids[request.headers["X-API-Key"]])
+        document_id = int(request.match_info["id"])
+        return _respond(await read(sql.invoice_get, company_id=company_id, id=document_id))
 
     async def list_page(request: web.Request) -> web.Response:
-        company_id = ids[request.headers["X-API-Key"]]
-        rows = await fetch(connections, "list", company_id, 10, 0, 1_000_000)
-        return _respond(f'{{"data":[{",".join(row["record"] for row in rows)}]}}')
+        CLIENT.set(company_id := ids[request.headers["X-API-Key"]])
+        return _respond(_join(await read(sql.invoice_page, company_id=company_id, **PAGE)))
 
     async def create(request: web.Request) -> web.Response:
         raw = await request.read()
@@ -157,12 +161,18 @@ async def main(options: argparse.Namespace) -> None:
     async with prepare_service(background=False) as service:
         data = await seed(service, COMPANIES, INVOICES, exported=1)
         await service.vacuum()
-        async with open_connections(service.url) as connections:
+        async with (
+            open_connections(service.url) as connections,
+            connected_pool(service.url, CONNECTIONS) as pool,
+        ):
+            read, company = partial(read_prepared, connections), data.companies[0].company.id
+            page = await read(sql.invoice_page, company_id=company, **PAGE)
             variants = {
-                "aiohttp alone": make_bare_handlers(
-                    *await _read_texts(connections, data.companies[0].company)
+                "aiohttp alone": make_bare_handlers(page[0]["record"], _join(page)),
+                "with the statement, or the checks": make_handlers(read, data.companies),
+                "with the statement of the pool": make_handlers(
+                    Database(pool).read, data.companies
                 ),
-                "with the statement, or the checks": make_handlers(connections, data.companies),
             }
             for name, handlers in variants.items():
                 async with serve(handlers) as base:
@@ -172,14 +182,14 @@ async def main(options: argparse.Namespace) -> None:
             assert process.pid
             variant = Variant("the service", process.base, partial(read_cpu, process.pid))
             await _print_variant(options, service, data, variant)
-            load = Load(process.base, data.file, (LIST, NO_STATEMENT), options.connections)
-            await _print_operation(options, service, variant, "no statement", load)
+            for name, path in (("no statement", NO_STATEMENT), ("nor key", NO_KEY)):
+                load = Load(process.base, data.file, (LIST, path), options.connections)
+                await _print_operation(options, service, variant, name, load)
 
 
-async def _read_texts(connections: Connections, company: Company) -> tuple[str, str]:
-    """Return the text of a record and of a page."""
-    rows = await fetch(connections, "list", company.id, 10, 0, 1_000_000)
-    return rows[0]["record"], f'{{"data":[{",".join(row["record"] for row in rows)}]}}'
+def _join(rows: list[asyncpg.Record]) -> str:
+    """Return the text of a page."""
+    return f'{{"data":[{",".join(row["record"] for row in rows)}]}}'
 
 
 async def _print_variant(
