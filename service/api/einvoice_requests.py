@@ -18,7 +18,6 @@ from service.documents import codes, states
 from service.documents.body_checks import find_size_violations
 from service.documents.checks.address import SHORT_POSTCODE
 from service.documents.checks.preflight import check_buyer
-from service.documents.checks.rule import ERROR
 from service.documents.kind import INVOICE
 from service.documents.rows import Row
 from service.errors import Conflict, ValidationError, reject, violation
@@ -272,7 +271,7 @@ def _reject_wrong_buyer(body: JsonObject, at: datetime) -> None:
         [
             violation(finding.path, finding.code, finding.message)
             for finding in check_buyer(buyer, at)
-            if finding.severity == ERROR or finding.code == SHORT_POSTCODE
+            if not finding.is_warning or finding.code == SHORT_POSTCODE
         ]
     )
 

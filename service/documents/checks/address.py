@@ -2,17 +2,8 @@
 
 import re
 
-from service.documents.checks.rule import (
-    FORMAT,
-    FORMATS_STRICT,
-    STATES_STRICT,
-    WARNING,
-    Place,
-    Rule,
-    coded,
-    is_public,
-    keep_only,
-)
+from service.documents.checks import dates
+from service.documents.checks.rule import FORMAT, Place, Rule, coded, is_public, keep_only
 from service.documents.ubl import parties
 from service.documents.ubl.elements import get_object
 
@@ -39,7 +30,7 @@ ADDRESS_RULES = (
         ),
         "The state of the {who} must not be 17, which is reserved for addresses outside Malaysia "
         "and for consolidated documents.",
-        STATES_STRICT,
+        dates.STATES_STRICT,
     ),
     Rule(
         FORMAT,
@@ -50,7 +41,7 @@ ADDRESS_RULES = (
             and not POSTCODE.fullmatch(place.sent_text("/address/zipCode"))
         ),
         "The postcode of the {who} must have at most 5 digits.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=keep_only("0-9", "/address/zipCode", POSTCODE),
     ),
     Rule(
@@ -60,6 +51,6 @@ ADDRESS_RULES = (
             _is_home(place) and re.fullmatch("[0-9]{1,4}", place.sent_text("/address/zipCode"))
         ),
         "The postcode of the {who} has fewer than the 5 digits of a postcode in Malaysia.",
-        severity=WARNING,
+        is_warning=True,
     ),
 )

@@ -8,19 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from service.documents.checks.rule import (
-    DISCLOSURE,
-    FORMAT,
-    FORMATS_STRICT,
-    RATE_MANDATORY,
-    REQUIRED,
-    WARNING,
-    Case,
-    Place,
-    Rule,
-    coded,
-    require,
-)
+from service.documents.checks import dates
+from service.documents.checks.rule import FORMAT, REQUIRED, Case, Place, Rule, coded, require
 from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
 from service.documents.ubl.elements import get_object
@@ -160,7 +149,7 @@ DOCUMENT_RULES = (
         "/exchangeRate",
         lambda place: _is_foreign(place) and not place.value("/exchangeRate"),
         "A document in {currency} requires the exchange rate to MYR.",
-        RATE_MANDATORY,
+        dates.RATE_MANDATORY,
         stops=True,
     ),
     Rule(
@@ -168,7 +157,7 @@ DOCUMENT_RULES = (
         "/exchangeRate",
         lambda place: _is_foreign(place) and len(_format_rate(place)) > LONGEST_RATE,
         "The exchange rate must have at most 15 characters.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_shorten_rate,
     ),
     *coded("currencies", "/currencyCode"),
@@ -177,9 +166,9 @@ DOCUMENT_RULES = (
         "",
         lambda place: (
             place.case.circumstances.version in ("1.2", "1.3")
-            and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1]
+            and not dates.DISCLOSURE[0] <= place.case.day <= dates.DISCLOSURE[1]
         ),
-        f"The versions 1.2 and 1.3 are allowed from {DISCLOSURE[0]} to {DISCLOSURE[1]} only.",
+        "The versions 1.2 and 1.3 are allowed from {} to {} only.".format(*dates.DISCLOSURE),
     ),
     *coded("payment_modes", "/payment/mode"),
     Rule(
@@ -187,7 +176,7 @@ DOCUMENT_RULES = (
         "/references",
         _is_import_without_form,
         "An import of goods should have a reference to its customs form.",
-        severity=WARNING,
+        is_warning=True,
     ),
 )
 
@@ -206,7 +195,7 @@ ISSUE_RULES = (
         "",
         lambda place: timedelta() <= _get_time_left(place) < WINDOW_CLOSING,
         "The document must be submitted within 72 hours of its issue; less than 12 hours are left.",
-        severity=WARNING,
+        is_warning=True,
     ),
 )
 
@@ -218,14 +207,14 @@ COMPANY_RULES = (
             not EXPORTER.fullmatch(elements.clean_text(place.value("/exporter_certified_number")))
         ),
         "The certified exporter number must have at most 300 letters, digits, spaces and hyphens.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/bank_account",
         _has_long_account,
         "The bank account of the company must have at most 150 characters.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
 )
 
@@ -238,7 +227,7 @@ REFERENCE_RULES = (
             and not INCOTERMS.fullmatch(elements.clean_text(place.value("/id")))
         ),
         "The incoterms may contain only letters and digits.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
@@ -247,7 +236,7 @@ REFERENCE_RULES = (
             place.value("/type") == "FTA" and not AGREEMENT.fullmatch(_get_agreement(place))
         ),
         "The name of a free trade agreement may contain only letters, digits, spaces, - and ( ).",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_fix_agreement,
     ),
 )

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
+from service.documents.checks import dates
 from service.documents.checks.rule import (
     CONSOLIDATED,
     FORMAT,
-    FORMATS_STRICT,
     REQUIRED,
-    WARNING,
     Case,
     Place,
     Rule,
@@ -158,7 +157,7 @@ LINE_RULES = (
             and not EXAMPLE_REASON.fullmatch(place.sent["taxExemptionReason"])
         ),
         "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_fix_reason,
     ),
     Rule(
@@ -171,8 +170,8 @@ LINE_RULES = (
         ),
         "The exemption reason of line {line} has / or :, which the portal's field list does not "
         "allow, although examples of the authority have them.",
-        FORMATS_STRICT,
-        severity=WARNING,
+        dates.FORMATS_STRICT,
+        is_warning=True,
     ),
     Rule(
         "ERR236",
@@ -185,7 +184,7 @@ LINE_RULES = (
         "Every line of a document for the general public must have the classification "
         f"{CONSOLIDATED} and no other; line {{line}} has not.",
     ),
-    *coded("units", "/unit/code", FORMATS_STRICT),
+    *coded("units", "/unit/code", dates.FORMATS_STRICT),
     *coded("countries", "/originCountry"),
     Rule(
         "LargeSale",
@@ -194,15 +193,15 @@ LINE_RULES = (
         f"Line {{line}} exceeds RM {LARGEST_SALE.amount:,}: a single sale of that size requires "
         "its own invoice.",
         LARGEST_SALE.since,
-        severity=WARNING,
+        is_warning=True,
     ),
-    Rule("Activity", "/classifications", _find_activity, severity=WARNING),
+    Rule("Activity", "/classifications", _find_activity, is_warning=True),
     Rule(
         "Count",
         "/unit/count",
         _has_fine_count,
         "The count of line {line} should have at most 5 decimals.",
-        severity=WARNING,
+        is_warning=True,
     ),
 )
 
@@ -218,14 +217,14 @@ CLASSIFICATION_RULES = (
         ),
         f"Line {{line}} has the classification {CONSOLIDATED}, which is reserved for consolidated "
         "documents and required on all of their lines.",
-        severity=WARNING,
+        is_warning=True,
     ),
     Rule(
         "Classification",
         "",
         lambda place: place.given in SELF_BILLED and not place.case.self_billed,
         "The classification of line {line} is reserved for self-billed documents.",
-        severity=WARNING,
+        is_warning=True,
     ),
 )
 

@@ -6,13 +6,11 @@ Portal: 10.3, 12.9, 14.3, 14.6
 import re
 from collections.abc import Callable, Iterator
 
+from service.documents.checks import dates
 from service.documents.checks.rule import (
     FORMAT,
-    FORMATS_STRICT,
-    REGISTER_STRICT,
     REMOVED,
     REQUIRED,
-    WARNING,
     Case,
     Place,
     Rule,
@@ -249,7 +247,7 @@ PARTY_RULES = (
         "/contactNumber",
         _has_bad_phone,
         "The phone number of the {who} must be digits, optionally after a +.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_fix_phone,
     ),
     Rule(
@@ -257,14 +255,14 @@ PARTY_RULES = (
         "/contactNumber",
         _has_bad_phone_length,
         "The phone number of the {who} must have 8 to 20 characters.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
     Rule(
         "CF403",
         "/email",
         _is_malformed("/email", ONE_MAIL),
         "The e-mail of the {who} must be a single address without spaces.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_fix_mail,
     ),
     Rule(
@@ -274,7 +272,7 @@ PARTY_RULES = (
         "The e-mail of the {who} is not a valid address: it must have a name, an @ and a domain, "
         "without dots in a row, at the start or at the end of either. Leave it out if it is "
         "unknown.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=_fix_mail,
     ),
     Rule(
@@ -283,7 +281,7 @@ PARTY_RULES = (
         _is_malformed("/sstRegistrationNumber", SST),
         "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
         "separated by a semicolon, with at most 35 characters.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=keep_only("A-Za-z0-9;-", "/sstRegistrationNumber", SST),
     ),
     Rule(
@@ -291,7 +289,7 @@ PARTY_RULES = (
         "/tourismTaxRegistrationNumber",
         _is_malformed("/tourismTaxRegistrationNumber", TOURISM),
         "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM),
     ),
     *coded("msic", "/msic", applies=lambda place: not place.side),
@@ -304,7 +302,7 @@ PARTY_RULES = (
             and place.sent_text("/registration/number") != parties.IDENTITY_UNKNOWN
         ),
         "The portal treats an IG TIN with a BRN as a business; a private person has an NRIC.",
-        severity=WARNING,
+        is_warning=True,
     ),
     Rule(
         "Identity",
@@ -318,8 +316,8 @@ PARTY_RULES = (
         ),
         "The BRN of the {who} should have 12 digits, as in the register with which the portal "
         "compares TIN and BRN.",
-        REGISTER_STRICT,
-        severity=WARNING,
+        dates.REGISTER_STRICT,
+        is_warning=True,
     ),
 )
 
@@ -334,7 +332,7 @@ IDENTITY_RULES = (
             and not NRIC.fullmatch(place.sent_text("/registration/number"))
         ),
         "The NRIC of the {who} must have 12 digits.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
         fix=keep_only("0-9", "/registration/number", NRIC),
     ),
     Rule(
@@ -347,7 +345,7 @@ IDENTITY_RULES = (
         ),
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
 )
 
@@ -357,6 +355,6 @@ RECIPIENT_RULES = (
         "/tin",
         lambda place: len(place.sent_text("/tin")) > LONGEST_TIN,
         "The TIN of the {who} must have at most 14 characters.",
-        FORMATS_STRICT,
+        dates.FORMATS_STRICT,
     ),
 )

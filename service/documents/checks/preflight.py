@@ -12,8 +12,6 @@ from itertools import islice
 from service.documents import codes, states
 from service.documents.checks import address, document, line, party
 from service.documents.checks.rule import (
-    ERROR,
-    WARNING,
     Case,
     CheckFinding,
     Circumstances,
@@ -50,7 +48,6 @@ PACK: tuple[tuple[Places, tuple[Rule, ...]], ...] = (
 MAX_ENTRIES = 100
 
 PENDING = CheckFinding(
-    ERROR,
     "PendingFinalize",
     "/type",
     "The invoice has no buyer or supplier yet and cannot be submitted before it is finalized.",
@@ -104,21 +101,21 @@ def _check_amounts(case: Case) -> Iterator[CheckFinding]:
     if isinstance(case.sums, AmountError):
         path = case.sums.path
         if resolve(case.source, path) is not None or "/unit/" not in path:
-            yield CheckFinding(ERROR, "Amount", path, str(case.sums), stops=True)
+            yield CheckFinding("Amount", path, str(case.sums), stops=True)
         return
     for doubt in find_doubts(case.source, case.sums.lines, case.issue_day):
         if doubt.holds_for(case.issuer):
-            yield CheckFinding(WARNING, doubt.code, doubt.path, doubt.message)
+            yield CheckFinding(doubt.code, doubt.path, doubt.message, is_warning=True)
 
 
 def list_errors(found: Iterable[CheckFinding]) -> list[JsonObject]:
     """Return the errors in the shape of the API, up to the limit."""
-    return _to_entries(finding for finding in found if finding.severity == ERROR)
+    return _to_entries(finding for finding in found if not finding.is_warning)
 
 
 def list_warnings(found: Iterable[CheckFinding]) -> list[JsonObject]:
     """Return the warnings in the shape of the API, up to the limit."""
-    return _to_entries(finding for finding in found if finding.severity != ERROR)
+    return _to_entries(finding for finding in found if finding.is_warning)
 
 
 def _to_entries(found: Iterable[CheckFinding]) -> list[JsonObject]:

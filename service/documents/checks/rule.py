@@ -17,18 +17,10 @@ from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
 from service.json_types import Json, JsonMapping, JsonObject
 
-ERROR, WARNING = "error", "warning"
-
 #: Codes of this service for violations without a published code: an absent member, and a wrong
 #: length, form or character.
 REQUIRED, FORMAT = "Required", "Format"
 
-#: The day on which the portal started to apply a rule, in its own time zone.
-RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
-STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
-REGISTER_STRICT = date(2026, 8, 1)  # Portal: 3.1
-FORMATS_STRICT = date(2026, 8, 15)  # lengths, characters, units. Portal: 12.8, 14.3
-DISCLOSURE = (date(2026, 7, 7), date(2027, 12, 31))  # versions 1.2 and 1.3. Portal: 9
 PORTAL_ZONE = timezone(timedelta(hours=8))
 
 #: The result of a fix that removes the member.
@@ -45,12 +37,12 @@ class CheckFinding(NamedTuple):
     `patch` is a JSON Patch (RFC 6902).
     """
 
-    severity: str
     code: str
     path: str
     message: str
     patch: list[JsonObject] | None = None
     stops: bool = False
+    is_warning: bool = False
 
     def entry(self) -> JsonObject:
         """Return the finding in the shape of the API."""
@@ -185,7 +177,7 @@ class Rule:
     refuses: Callable[[Place], object]
     message: str = ""
     since: date = date.min
-    severity: str = ERROR
+    is_warning: bool = False
     fix: Callable[[Place], object] | None = None
     stops: bool = False
 
@@ -211,9 +203,8 @@ def apply_rule(rule: Rule, place: Place) -> CheckFinding | None:
         return None
     code = rule.code if isinstance(rule.code, str) else rule.code[place.side]
     message = rule.message.format(**place.words) or str(refusal)
-    return CheckFinding(
-        rule.severity, code, place.pointer(rule.member), message, _patch(rule, place), rule.stops
-    )
+    path, patch = place.pointer(rule.member), _patch(rule, place)
+    return CheckFinding(code, path, message, patch, rule.stops, rule.is_warning)
 
 
 def _patch(rule: Rule, place: Place) -> list[JsonObject] | None:
