@@ -29,7 +29,7 @@ async def main(options: argparse.Namespace) -> None:
             print(f"Submitting {options.invoices:,} invoices …", flush=True)
             await create_ready_invoices(service, company, options.invoices, earlier + 1)
             valid = earlier + options.invoices
-            await wait_until_valid(service, company, valid, time.perf_counter())
+            await wait_until_valid(service, valid, time.perf_counter())
             await service.vacuum()
             sizes.append(await read_sizes(service))
     former, latter = sizes
