@@ -26,6 +26,9 @@ def removal(name: str, file: str, text: str, test: str) -> Mutant:
 COMPARISONS = "sql/queries/comparisons.sql"
 DOCUMENTS = "sql/queries/documents.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
+UNLESS_COMMITTED = (
+    "tests/operations/test_pressure.py::test_aborted_work_is_repeated_unless_it_has_committed"
+)
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
 FAILOVERS = (
@@ -2804,6 +2807,20 @@ PROVEN_FAILOVERS = (
         "where i.identity = public.database_identity()\n",
         "where true\n",
         f"{FAILOVER_TESTS}::test_another_database_than_the_noted_one_is_not_proven",
+    ),
+    Mutant(
+        "committed-work-repeated",
+        "service/db/retry.py",
+        "not committed and is_aborted(error)",
+        "is_aborted(error)",
+        f"{UNLESS_COMMITTED}[1-True]",
+    ),
+    Mutant(
+        "commit-of-inner-work-forgotten",
+        "service/db/retry.py",
+        "            outer += committed\n",
+        "            pass\n",
+        f"{UNLESS_COMMITTED}[2-True]",
     ),
     Mutant(
         "commit-without-confirmation-succeeds",

@@ -15,6 +15,7 @@ from service import json_codec
 from service.db.compatibility import newest_number, read_migrations
 from service.db.migrations import migrate
 from service.db.pool import MOST_WAITING, Bounds, connected_pool
+from service.db.retry import TRIES, retry
 from service.db.transactions import Database
 from service.errors import TooManyRequests, Unavailable
 from service.http import app_keys
@@ -312,6 +313,31 @@ async def test_committed_work_is_not_repeated_after_a_deadlock(
         assert response.status in (201, 503)
     assert await owner.fetchval("select count(*) from documents") == 1
     assert len(await sandbox.ledger()) == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_aborted_work_is_repeated_unless_it_has_committed(
+    database: str, commits: bool, depth: int
+) -> None:
+    """With `depth` 2 the transactions are those of work within the work."""
+    runs: list[int] = []
+    async with connected_pool(database, 1) as pool:
+
+        async def commit(number: int) -> None:
+            async with Database(pool).company(number):
+                pass
+
+        async def work(number: int) -> None:
+            runs.append(number)
+            if commits:
+                await (commit(number) if depth == 1 else retry(commit, number))
+            async with Database(pool).company(number) as conn:
+                await conn.execute("do $$ begin raise sqlstate '40P01'; end $$")
+
+        with pytest.raises(asyncpg.DeadlockDetectedError):
+            await retry(work, 1)
+    assert len(runs) == (1 if commits else TRIES)
 
 
 @pytest.mark.parametrize("state", ["53100", "53200", "58030"])
