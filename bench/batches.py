@@ -43,14 +43,15 @@ async def main(options: argparse.Namespace) -> None:
         service = await stack.enter_async_context(
             start_service(sandbox=True, background=False, variables=variables)
         )
-        print(f"Creating {options.invoices:,} invoices …", flush=True)
-        each = options.invoices // options.companies
+        share = options.invoices // options.companies
+        invoices = share * options.companies
+        print(f"Creating {invoices:,} invoices …", flush=True)
         for company in await service.add_companies(options.companies, 0):
-            await create_ready_invoices(service, company, each)
+            await create_ready_invoices(service, company, share)
         postmaster = await cpu.find_postmaster(service.url)
         before, began = cpu.read_cpu(postmaster), time.perf_counter()
         workers = [await stack.enter_async_context(service.make_another()) for _ in range(2)]
-        times = await wait_until_valid(service, each * options.companies, began)
+        times = await wait_until_valid(service, invoices, began)
         spent = sum(cpu.read_cpu(worker.pid) for worker in workers if worker.pid)
         spent_by_postgresql = cpu.read_cpu(postmaster) - before
         requests = await count_requests(service)
@@ -64,13 +65,13 @@ async def main(options: argparse.Namespace) -> None:
         ("seconds until all were sent", times["sent"]),
         ("seconds until all were Valid", times["valid"]),
         ("seconds of the requests at the portal's rate", slowest),
-        ("CPU ms per invoice, both processes", spent / options.invoices * 1000),
-        ("CPU ms per invoice, PostgreSQL", spent_by_postgresql / options.invoices * 1000),
+        ("CPU ms per invoice, both processes", spent / invoices * 1000),
+        ("CPU ms per invoice, PostgreSQL", spent_by_postgresql / invoices * 1000),
         ("all portal requests", requests.total()),
         ("responses 429", refused),
     ]
     title = (
-        f"{options.invoices:,} invoices of {options.companies} companies, two processes, "
+        f"{invoices:,} invoices of {options.companies} companies, two processes, "
         f"rate limits times {rate}"
     )
     print_table(title, ("", ""), rows)

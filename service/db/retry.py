@@ -31,13 +31,13 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
     It is not repeated once one of its writing transactions was, or may have been, committed.
     """
     outer, committed = COMMITTED.get(), list[bool]()
-    token = COMMITTED.set(committed)
+    COMMITTED.set(committed)
     try:
         return await _repeat(
             TRIES, 0.05, partial(work, value), lambda error: not committed and is_aborted(error)
         )
     finally:
-        COMMITTED.reset(token)
+        COMMITTED.set(outer)
         if outer is not None:
             outer += committed
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from service import json_codec, schema
 from service.documents import codes, money
-from service.documents.checks.rule import PORTAL_ZONE
+from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
 from service.documents.kind import NOTE, DocumentKind
 from service.documents.optional_members import write_members
@@ -76,8 +76,9 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
         sums = money.compute_document(body)
     except money.AmountError:
         sums = None
+    size = json_codec.measure_stored_bytes(body)
     violations = [
-        *find_size_violations(body, size := json_codec.measure_stored_bytes(body)),
+        *find_size_violations(body, size),
         *codes.find_violations(body),
         *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
@@ -87,13 +88,13 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))
-    stored = {**_write_body(kind, body), **_write_sums(sums)}
-    return Draft(
-        kind,
-        _read_submission(body),
-        {**stored, "issue_date": issue_date, "bytes": size},
-        doubts,
-    )
+    stored = {
+        **_write_body(kind, body),
+        **_write_sums(sums),
+        "issue_date": issue_date,
+        "bytes": size,
+    }
+    return Draft(kind, _read_submission(body), stored, doubts)
 
 
 def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:

@@ -1,6 +1,8 @@
 """The days on which the portal started to apply a rule, in its own time zone."""
 
-from datetime import date
+from datetime import date, timedelta, timezone
+
+PORTAL_ZONE = timezone(timedelta(hours=8))
 
 RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
 STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2

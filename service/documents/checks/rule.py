@@ -8,11 +8,12 @@ are valid. Portal: 14
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from service.documents import codes
+from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
 from service.json_types import Json, JsonMapping, JsonObject
@@ -20,8 +21,6 @@ from service.json_types import Json, JsonMapping, JsonObject
 #: Codes of this service for violations without a published code: an absent member, and a wrong
 #: length, form or character.
 REQUIRED, FORMAT = "Required", "Format"
-
-PORTAL_ZONE = timezone(timedelta(hours=8))
 
 #: The result of a fix that removes the member.
 REMOVED = object()
