@@ -73,9 +73,22 @@ select counted.total, page.id,
 
 -- name: einvoice_request_search :many
 -- Return a page as einvoice_request_page does, with filters and a sort order.
-select total, id, record
-  from einvoice_request_search(
-       :company_id, :filters::jsonb, :sort, :per_page, :offset, :budget);
+with page as materialized (
+  select total, id, place
+    from einvoice_request_search(:company_id, :filters::jsonb, :sort, :per_page, :offset)
+         with ordinality as found (total, id, place)
+)
+select page.total, page.id,
+       case when (select sum((select e.bytes + coalesce(octet_length(e.metadata::text), 0)
+                                from einvoice_requests e
+                               where e.company_id = :company_id and e.id = p.id))
+                    from page p) <= :budget::bigint
+            then (select to_json(r)
+                    from einvoice_request_records r
+                   where r.company_id = :company_id and r.id = page.id)
+       end as record
+  from page
+ order by page.place;
 
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names. `body` has the objects that an

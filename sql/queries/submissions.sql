@@ -480,8 +480,37 @@ select d.uuid
 -- name: submitted_document_list :one
 -- Return the total of the submitted documents of a company with one of :statuses, any if null, and
 -- a page of their records as a JSON array, newest first. Those of deleted documents are left out.
-select total, data
-  from submitted_document_search(:company_id, :statuses::text[], :per_page, :offset);
+-- The newest of each status are read by an index, and the page is chosen from these.
+with page as materialized (
+  (select id
+     from submitted_documents
+    where :statuses::text[] is null and company_id = :company_id and deleted_at is null
+    order by id desc
+    limit :per_page::bigint offset :offset::bigint)
+   union all
+  (select newest.id
+     from (select distinct unnest(:statuses::text[]) as status) wanted
+    cross join lateral (
+          select d.id
+            from submitted_documents d
+           where d.company_id = :company_id
+             and d.status = wanted.status
+             and d.deleted_at is null
+           order by d.id desc
+           limit :per_page + :offset) newest
+    order by newest.id desc
+    limit :per_page offset :offset)
+)
+select (select coalesce(sum(live), 0)::bigint
+          from record_counts
+         where company_id = :company_id
+           and list = 'submitted_document'
+           and (:statuses::text[] is null or status = any (:statuses))) as total,
+       (select coalesce(json_agg((
+                 select to_json(r)
+                   from submitted_document_records r
+                  where r.company_id = :company_id and r.id = page.id) order by page.id desc), '[]')
+          from page) as data;
 
 -- name: submitted_document_issuer :value
 -- Return the TIN under which the Valid document of an invoice or consolidated invoice was

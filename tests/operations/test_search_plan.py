@@ -121,7 +121,8 @@ ROWS_READ = """
         (None, INVOICES + 1),
         (["Rejected"], INVOICES),
         (["Valid"], 1),
-        (["Invalid", "Valid"], 1),
+        (["Invalid", "Valid", "Valid"], 1),
+        (["Valid", "Rejected", "Rejected"], INVOICES + 1),
         (["Invalid"], 0),
     ],
 )

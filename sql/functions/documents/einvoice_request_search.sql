@@ -4,9 +4,8 @@ create or replace function einvoice_request_search(
     filters jsonb,
     sort_order text,
     per_page bigint,
-    skipped bigint,
-    budget bigint)
-  returns table (total bigint, id bigint, record json)
+    skipped bigint)
+  returns table (total bigint, id bigint)
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
@@ -23,7 +22,7 @@ declare
 begin
   return query
   with found as not materialized (
-    select e.id, e.bytes + coalesce(octet_length(e.metadata::text), 0) as bytes
+    select e.id
       from einvoice_requests e
      where e.company_id = for_company and e.deleted_at is null
        and (statuses is null
@@ -35,20 +34,14 @@ begin
             or wanted_name <> ''
                and position(' ' || wanted_name in ' ' || search_text(e.buyer ->> 'name')) > 0)
   ), page as materialized (
-    select row_number() over () as place, ordered.id, ordered.bytes
-      from (select found.id, found.bytes
+    select row_number() over () as place, ordered.id
+      from (select found.id
               from found
              order by case when sort_order = 'id' then found.id end,
                       case when sort_order = '-id' then found.id end desc
              limit per_page offset skipped) ordered
   )
-  select counted.total,
-         page.id,
-         case when (select sum(page.bytes) from page) <= budget
-              then (select to_json(r)
-                      from einvoice_request_records r
-                     where r.company_id = for_company and r.id = page.id)
-         end
+  select counted.total, page.id
     from (select case when is_maintained
                       then (select coalesce(sum(n.live), 0)::bigint
                               from record_counts n
