@@ -210,19 +210,20 @@ def escape_pointer(name: str | int) -> str:
 
 
 def _parse_decimal(text: str) -> Decimal:
-    """Return a number whose text without exponent fits MAX_DIGITS.
+    """Return a number whose text without exponent fits MAX_DIGITS. Zero has no sign.
 
     PostgreSQL writes numbers without exponent, and stored text is parsed here again.
     """
     if len(text) <= MAX_DIGITS // 2 and "e" not in text and "E" not in text:
-        return Decimal(text)
+        number = Decimal(text)
+        return number or abs(number)
     exponent = text.lower().partition("e")[2]
     if (
         len(text) <= MAX_DIGITS
         and len(exponent) <= 3
         and len(f"{(number := Decimal(text)):f}") <= MAX_DIGITS
     ):
-        return number
+        return number or abs(number)
     raise _too_long(text)
 
 

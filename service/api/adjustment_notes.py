@@ -15,7 +15,7 @@ from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents import consolidation, states
+from service.documents import states
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
 from service.documents.rows import Row
 from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
@@ -76,10 +76,8 @@ async def create_adjustment_note(
     async with company_transaction(request) as conn:
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
-        if kind is CONSOLIDATED and (
-            violations := consolidation.find_misclassified_lines(body["lineItems"])
-        ):
-            raise ValidationError(violations[: schema.MAX_VIOLATIONS])
+        if kind is CONSOLIDATED:
+            documents.reject_misclassified(body["lineItems"])
         await _check_target(conn, company, target, body["targetInvoiceType"])
         documents.reject_excess(target["final_adjusted_amount"], draft)
         row = await sql.document_insert(conn, **values)

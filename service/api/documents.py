@@ -3,6 +3,7 @@
 The modules of the kinds declare their operations with these functions. Spec: Invoices
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -20,6 +21,7 @@ from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.documents import states
 from service.documents.body_checks import Draft, check_draft, parse_document_instant
+from service.documents.consolidation import find_misclassified_lines
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
     join_exports,
@@ -279,6 +281,8 @@ async def update_draft(
     """
     _reject_consolidated(kind, row)
     company = request[app_keys.COMPANY]
+    if kind is NOTE and row["consolidated_invoice_id"] and "lineItems" in changes:
+        reject_misclassified(changes["lineItems"])
     draft = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
@@ -299,6 +303,8 @@ def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
     """
     members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
     stored = read_stored_body(row["body"])
+    if changes.get("type", row["type"]) != row["type"]:  # The company becomes this party.
+        stored.pop("buyer" if "SELF_BILLED" in changes["type"] else "supplier", None)
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
     if kind is INVOICE:
         reject(schema.find_violations("invoice_create", body))
@@ -313,6 +319,11 @@ def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     if draft.stored["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])
+
+
+def reject_misclassified(line_items: Sequence[JsonObject]) -> None:
+    """Raise ValidationError for lines that a note for a consolidated invoice must not have."""
+    reject(find_misclassified_lines(line_items)[: schema.MAX_VIOLATIONS])
 
 
 async def delete_document(documents: Documents, request: web.Request) -> web.Response:

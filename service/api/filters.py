@@ -149,8 +149,9 @@ def read_words(text: str) -> str:
 SEARCH = QueryParameter(
     "query",
     {"type": "string", "maxLength": MAX_SEARCH_TEXT},
-    "Search text: a code, a full code, a reference, a uuid of the portal, or a part of the buyer's "
-    "name that begins with a word.",
+    "Search text: a code, a full code (also without its zeros, or one under which the document was "
+    "submitted), a reference, a uuid of the portal, or a part of the buyer's name that begins with "
+    "a word.",
     read_words,
 )
 MOST_COUNTED = 10**6
@@ -191,6 +192,8 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
         _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
         _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),
         _limit("updated_from", "The earliest change of the record, or its day.", is_last=False),
+        _limit("updated_to", "The latest change of the record, or its day.", is_last=True),
+        one_of("is_ready", ("true", "false")),
         _amount("amount_from", "The lowest payable amount."),
         _amount("amount_to", "The highest payable amount."),
         SEARCH,

@@ -271,7 +271,7 @@ def find_period_refusals(
 ) -> Iterator[tuple[str, str]]:
     """Yield why a period cannot be consolidated yet, or no longer, as (code, message)."""
     month = f"{period.month:%Y-%m}"
-    if issue_date < period.until:
+    if min(issue_date, now) < period.until:
         message = f"The consolidated invoice of {month} must be issued after the end of the month."
         yield "period", message
     if now >= period.deadline:

@@ -2,7 +2,8 @@
 
 The transaction of the effect stores the key with the response. Of several requests with one key,
 the second one waits there until the first has committed, is rolled back, and replays the response.
-A submission or cancellation stores its key when it begins, without a response yet.
+A submission or cancellation stores its key when it begins, without a response yet, and a creation
+that submits stores an interim response: repetitions wait for the final one.
 """
 
 import asyncio
@@ -45,6 +46,8 @@ INVALID_KEY = f"{HEADER} must be 1 to {LONGEST_KEY} printable characters."
 LONGEST_PATH = 255  # longer than the path of any record
 #: A key without a response belongs to its request for so long, which is longer than any takes.
 LEASE = timedelta(seconds=90)
+#: How long a repetition waits for the response of the first request, and looks for it how often.
+WAIT_SECONDS, LOOK_SECONDS = 3, 0.1
 #: A response that could not be stored is stored within this time, which is below the lease.
 SETTLE_SECONDS = 60
 SETTLE_RETRY_SECONDS = 0.5
@@ -155,17 +158,19 @@ async def store_response(
     conn: Connection,
     response: web.Response | None,
     sealed_secrets: bytes | None = None,
+    is_interim: bool = False,
 ) -> None:
     """Store a response with the request's key, in the transaction of its effect.
 
-    `sealed_secrets` are its secrets, encrypted.
+    `sealed_secrets` are its secrets, encrypted. An interim one is replayed only if the process dies
+    before it stores the final one.
     The middleware replaces it by the final response. Raises ClaimLost, which rolls the effect back,
     if another request has the key, or has kept it for longer than a statement waits for a lock.
     """
     if (claim := request.get(CLAIM)) is None:
         return
     try:
-        is_stored = await _keep(conn, claim, response, sealed_secrets)
+        is_stored = await _keep(conn, claim, response, sealed_secrets, is_interim)
     except asyncpg.LockNotAvailableError:
         raise ClaimLost from None
     if not is_stored:
@@ -218,10 +223,19 @@ def _key_of(owner: Owner, path: str, text: str) -> dict[str, object]:
 
 
 async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:
-    """Return the row of the request that has the key, or None if this one may have it."""
-    return await request.app[app_keys.DATABASE].read(
-        sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
-    )
+    """Return the row of the request that has the key, or None if this one may have it.
+
+    Waits WAIT_SECONDS for the response to the same body.
+    """
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        first = await request.app[app_keys.DATABASE].read(
+            sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
+        )
+        is_running = first is not None and first["status"] is None
+        if not is_running or first["body_sha256"] != claim.body_sha256 or time.monotonic() > until:
+            return first
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def key_reused() -> KeyReused:
@@ -297,6 +311,7 @@ async def _keep(
     claim: IdempotencyClaim,
     response: web.Response | None,
     sealed_secrets: bytes | None = None,
+    is_interim: bool = False,
 ) -> bool:
     """Store a key. Return false if another request has it."""
     kept = await sql.idempotency_keep(
@@ -306,6 +321,7 @@ async def _keep(
         status=response and response.status,
         answer=response and response.text,
         sealed_secrets=sealed_secrets,
+        is_interim=is_interim,
         lease=LEASE,
     )
     return bool(kept)

@@ -176,7 +176,7 @@ class Connection(web.RequestHandler):
         response = responses.json_response(
             (ApiError(INTERNAL) if status >= 500 else BadRequest(NOT_HTTP)).body,
             status,
-            {"X-Request-Id": secrets.token_hex(12)},
+            {"X-Request-Id": secrets.token_hex(12), "X-Content-Type-Options": "nosniff"},
         )
         response.force_close()
         return response

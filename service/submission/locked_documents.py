@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from service import json_codec
 from service.config import Config
 from service.db.connections import Connection, Record
 from service.db.statements import sql
@@ -124,10 +123,6 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
     if row["type"] != "DEBIT_NOTE" and row["total_amount"] > row["adjustable"]:
         message = states.NOTE_TOO_HIGH.format(amount=row["adjustable"])
         raise _not_ready("Amount", "/lineItems", message)
-    if row["consolidated_invoice_id"]:
-        lines = json_codec.loads(row["body"].encode())["lineItems"]
-        for each in consolidation.find_misclassified_lines(lines):
-            raise _not_ready("ERR236", each["path"], each["message"])
 
 
 def _check_consolidated(row: Row, config: Config) -> None:

@@ -15,6 +15,7 @@ create table idempotency_keys (
   created_at timestamptz not null default clock_timestamp(),
   claim_token uuid,
   sealed_secrets bytea,
+  is_interim boolean not null default false,
   primary key (owner_kind, owner_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
@@ -38,6 +39,8 @@ call describe('idempotency_keys', '
   claim_token: Token of the request that has stored the key, which may replace what it has stored.
   sealed_secrets: Secrets of the response to a form, which a page shows once. They are encrypted
     with a key that only the browser of the person has. Null: there are none, or they were shown.
+  is_interim: The response is that of a creation whose submission is in progress. It is returned
+    only if the request does not replace it during its lease.
 ');
 
 -- The service can add rows and cannot change them. The statement that makes a change also writes

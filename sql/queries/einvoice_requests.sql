@@ -92,16 +92,18 @@ select page.total, page.id,
 
 -- name: einvoice_request_lock :one
 -- Lock a request for a change, before the invoice that it names. `body` has the objects that an
--- update replaces, as in a request body.
-select id, invoice_id, status,
-       (buyer || jsonb_build_object('metadata', metadata))::text as body
-  from einvoice_requests
- where company_id = :company_id and id = :id and deleted_at is null
-   for update;
+-- update replaces, as in a request body. A deleted invoice is none.
+select r.id, i.id as invoice_id, r.status,
+       (r.buyer || jsonb_build_object('metadata', r.metadata))::text as body
+  from einvoice_requests r
+  left join documents i
+         on i.company_id = :company_id and i.id = r.invoice_id and i.deleted_at is null
+ where r.company_id = :company_id and r.id = :id and r.deleted_at is null
+   for update of r;
 
 -- name: einvoice_request_update :one
 -- Write the members of a body to a locked request and return the result. A request that names
--- another invoice has no final invoice any more.
+-- another invoice, or whose invoice was deleted, has no final invoice any more.
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
@@ -113,7 +115,11 @@ with changed as (
                                  when 'Reject' then coalesce(body ->> 'reason', r.rejection_reason)
                             end,
          invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
-                           then r.invoice_id end,
+                           then (select i.id
+                                   from documents i
+                                  where i.company_id = :company_id
+                                    and i.id = r.invoice_id
+                                    and i.deleted_at is null) end,
          updated_at = clock_timestamp()
     from (select :body::jsonb as body) request
    where r.company_id = :company_id and r.id = :id
@@ -197,7 +203,8 @@ select i.id
    for update;
 
 -- name: invoice_with_requester :value
--- Return true if the approval of a request has made an invoice with this code or full code final.
+-- Return true if the approval of a request has made an invoice with this code or full code final,
+-- and no later invoice has the code, as in another year.
 select true
   from einvoice_requests r
   join documents i on i.company_id = r.company_id and i.id = r.invoice_id
@@ -205,4 +212,12 @@ select true
  where r.company_id = :company_id and i.company_id = :company_id and c.id = :company_id
    and i.deleted_at is null
    and :invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
+   and not exists (
+       select
+         from documents later
+        where later.company_id = :company_id
+          and later.kind = 'invoice'
+          and later.code = i.code
+          and later.id > i.id
+          and later.deleted_at is null)
  limit 1;

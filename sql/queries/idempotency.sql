@@ -4,7 +4,11 @@
 -- Return the request that has a key: the response, or no `status` while it is in progress. No row
 -- for a key that is new, older than 72 hours, or of the same body without a response after its
 -- lease. A time ahead of the clock was recorded before the clock was set back.
-select body_sha256, status, answer
+select body_sha256, answer,
+       case when is_interim
+                 and created_at between clock_timestamp() - :lease::interval and clock_timestamp()
+            then null
+            else status end as status
   from idempotency_keys
  where owner_kind = :owner_kind and owner_id = :owner_id and route = :route and key = :key
    and created_at > clock_timestamp() - interval '72 hours'
@@ -16,12 +20,13 @@ select body_sha256, status, answer
 -- response are stored encrypted, next to the response without them. No row: another request has the
 -- key, as in idempotency_get, and the effect must not be committed.
 insert into idempotency_keys as k (owner_kind, owner_id, route, key, body_sha256, status, answer,
-       sealed_secrets, claim_token)
+       sealed_secrets, is_interim, claim_token)
 values (:owner_kind, :owner_id, :route, :key, :body_sha256, :status, :answer, :sealed_secrets,
-        :claim_token)
+        :is_interim, :claim_token)
     on conflict (owner_kind, owner_id, route, key) do update
    set body_sha256 = excluded.body_sha256, status = excluded.status, answer = excluded.answer,
-       sealed_secrets = excluded.sealed_secrets, claim_token = excluded.claim_token,
+       sealed_secrets = excluded.sealed_secrets, is_interim = excluded.is_interim,
+       claim_token = excluded.claim_token,
        created_at = clock_timestamp()
  where k.claim_token = excluded.claim_token
     or k.created_at < clock_timestamp() - interval '72 hours'

@@ -421,17 +421,14 @@ async def test_note_needs_a_valid_consolidated_invoice(api: Client) -> None:
     assert await create_note(api, 404) == not_found("Consolidated invoice")
 
 
-async def test_note_with_other_classifications_is_not_submitted(
-    api: Client, sandbox: Sandbox
-) -> None:
+async def test_update_of_a_note_checks_the_classifications(api: Client) -> None:
     await sale(api)
     consolidated_id = await create_consolidated(api)
     await submit_until_valid(api, consolidated_id)
     own = (await create_note(api, consolidated_id))[1]["data"]["id"]
-    await expect(api, 200, "PUT", f"/api/adjustment-notes/{own}", json={"lineItems": [item("10")]})
-    status, body = await submit(api, own, NOTES)
-    assert (status, body["errors"][0]["code"]) == (400, "ERR236")
-    assert len(await sandbox.ledger()) == 1
+    body = await expect(api, 422, "PUT", f"{NOTES}/{own}", json={"lineItems": [item("10")]})
+    assert list_rules(body) == [("/lineItems/0/classifications", "classification")]
+    await expect(api, 200, "PUT", f"{NOTES}/{own}", json={"adjustmentNoteCode": 2})
 
 
 #: (changes of an invoice, reason why it is excluded), on both sides of the limit of each rule.
@@ -563,6 +560,13 @@ async def test_issue_date_within_the_month_is_rejected(api: Client) -> None:
     status, body = await create(api, issueDateTime=at(LAST_DAY.day, "23:59:59.999"))
     assert status == 422 and list_rules(body) == [("/issueDateTime", "period")]
     assert (await create(api, issueDateTime=f"{TODAY:%Y-%m}-01T00:00:00+08:00"))[0] == 201
+
+
+async def test_a_month_that_has_not_ended_is_rejected(api: Client) -> None:
+    await create_invoice(api, buyer={"type": "GENERAL_PUBLIC"}, issueDateTime=now())
+    later = (TODAY.replace(day=1) + timedelta(days=40)).isoformat()
+    status, body = await create(api, month=f"{TODAY:%Y-%m}", issueDateTime=f"{later}T00:00:00Z")
+    assert status == 422 and list_rules(body) == [("/issueDateTime", "period")]
 
 
 @pytest.mark.parametrize("member", ["month", "invoiceIds"])

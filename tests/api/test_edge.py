@@ -83,6 +83,7 @@ async def test_malformed_http_is_rejected_without_quoting_it(
 ) -> None:
     head, body = await answer_to(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
+    assert b"X-Content-Type-Options: nosniff" in head
     assert code_of(body) == "bad_request"
     assert company.key not in caplog.text and company.key.encode() not in head + body
 

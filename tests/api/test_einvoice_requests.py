@@ -323,6 +323,32 @@ async def test_repeated_approval_finalises_no_other_invoice(api: Client) -> None
     assert (await get_invoice(api, newer))["type"] == "PENDING_FINALIZE_INVOICE"
 
 
+@pytest.mark.parametrize("reopened", [True, False])
+async def test_approval_after_the_deletion_of_its_invoice_finalises_the_next(
+    api: Client, reopened: bool
+) -> None:
+    deleted = await create_pending_invoice(api)
+    request_id = await create_request(api)
+    await approve(api, request_id)
+    await expect(api, 200, "DELETE", f"/api/invoices/{deleted}")
+    newer = await create_pending_invoice(api)
+    if reopened:
+        assert (await put(api, request_id, status="Pending"))[0] == 200
+    await approve(api, request_id)
+    assert (await get_invoice(api, newer))["type"] == "INVOICE"
+    assert (await get_request(api, request_id))["invoice_id"] == newer
+
+
+async def test_approval_for_an_invoice_without_requester_is_no_conflict_with_an_older_one(
+    api: Client,
+) -> None:
+    await create_pending_invoice(api, issueDateTime=now(days=400))
+    await approve(api, await create_request(api))
+    await create_invoice(api, code=1)
+    answer = await approve(api, await create_request(api, name="Tan Wei Ming"))
+    assert "invoice" not in answer["data"]
+
+
 async def test_approval_with_an_ambiguous_code_is_a_conflict(api: Client) -> None:
     invoices = [
         await create_pending_invoice(api),

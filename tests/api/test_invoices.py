@@ -167,6 +167,12 @@ async def test_numbers_are_returned_exactly_as_sent(api: Client) -> None:
     assert '"count":19.990' in stored
 
 
+async def test_a_zero_has_no_sign(api: Client) -> None:
+    text = json.dumps(invoice(lineItems=[line(unit={"code": "KGM", "price": -0.0, "count": 1})]))
+    assert "-0.0" in text
+    assert '"price":0.0' in await text_of(api, await create_from_text(api, text))
+
+
 @pytest.mark.parametrize(
     "number, meant",
     [
@@ -422,6 +428,18 @@ async def test_the_company_is_the_buyer_in_a_self_billed_record(api: Client) -> 
         assert buyers == {invoice_id: company, other_id: buyer()}, path
     assert (await update(api, invoice_id, isReady=True))[0] == 200
     assert (await get_invoice(api, invoice_id))["buyer"] == company
+
+
+async def test_a_change_of_type_removes_the_party_that_the_company_becomes(api: Client) -> None:
+    seller = buyer(name="Foshan Timber Export Co. Ltd.")
+    invoice_id = await create_invoice(api, buyer=buyer(name="Aminah"))
+    changed = {"type": "SELF_BILLED_INVOICE", "supplier": seller}
+    assert (await update(api, invoice_id, **changed))[0] == 200
+    assert (await request_json(api, "GET", "/api/invoices?query=Aminah"))[1]["data"] == []
+    assert (await update(api, invoice_id, type="INVOICE"))[0] == 422
+    assert (await update(api, invoice_id, type="INVOICE", buyer=buyer()))[0] == 200
+    found = await get_invoice(api, invoice_id)
+    assert (found["buyer"], found["supplier"]) == (buyer(), None)
 
 
 async def test_foreign_currency_needs_an_exchange_rate(api: Client) -> None:

@@ -9,7 +9,7 @@ from yarl import URL
 
 from tests.api.test_exports import insert_copies
 from tests.api.test_specification import META
-from tests.api_invoices import create_invoice, create_one_of_each
+from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import expect, list_paths, list_rules, request_json, submit
 from tests.conftest import Client, StartService, make_company
@@ -274,10 +274,10 @@ async def test_query_finds_code_full_code_and_buyer_name(api: Client) -> None:
     await create_with_codes(api, 17, 70, 77)
     await create_invoice(api, code=7, buyer=buyer(name="Rosmah binti Idris"))
     await create_invoice(api, code=8, type="PENDING_FINALIZE_INVOICE", buyer=None)
-    words = "7 INV-00007 inv-00007 Rosmah ROSMAH ros"
+    words = "7 00007 INV-00007 inv-00007 INV-7 inv-0007 Rosmah ROSMAH ros"
     for query in (*words.split(), "rosmah binti", "binti id", " Rosmah,  binti Idris. "):
         assert await list_codes(api, query=query) == [7], query
-    for query in ("smah", "Rosmah Idris", "inti Idris", "00007", "V-00007"):
+    for query in ("smah", "Rosmah Idris", "inti Idris", "V-00007", "INV-00", "SB-00007"):
         assert await list_codes(api, query=query) == [], query
 
 
@@ -298,6 +298,15 @@ async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(api: Client
     await create_with_codes(api, 7, 100007)
     assert await list_codes(api, query="a100007") == [7]
     assert await list_codes(api, query="100007") == [100007]
+
+
+async def test_query_finds_the_number_under_which_a_document_was_submitted(api: Client) -> None:
+    await create_valid_invoice(api, code=7)
+    setting = (await request_json(api, "GET", "/api/companies"))[1]["data"]["setting"]
+    changed = {"setting": {**setting, "INVOICE_PREFIX": "N-"}}
+    await expect(api, 200, "PUT", "/api/companies", json=changed)
+    assert await list_codes(api, query="INV-00007") == [7]
+    assert await list_codes(api, query="N-00007") == [7]
 
 
 async def test_query_uses_the_prefix_of_self_billed_invoices(api: Client) -> None:

@@ -121,6 +121,10 @@ async def test_filters_take_several_statuses_amounts_and_changes(api: Client) ->
     assert await list_ids(api, sort="-amount") == [large, small]
     changed = (await get_invoice(api, large))["updated_at"]
     assert await list_ids(api, updated_from=changed) == [large]
+    assert await list_ids(api, updated_to=changed) == [large, small]
+    assert await list_ids(api, updated_to="2026-01-01") == []
+    assert await list_ids(api, is_ready="true") == []
+    assert await list_ids(api, is_ready="false", amount_from="500") == [large]
     await expect(api, 200, "PUT", f"/api/invoices/{small}", json={"isReady": False})
     assert await list_ids(api, sort="-updated_at") == [small, large]
     assert await list_ids(api, sort="updated_at") == [large, small]
@@ -128,9 +132,22 @@ async def test_filters_take_several_statuses_amounts_and_changes(api: Client) ->
 
 async def test_invalid_filters_name_the_similar_value(api: Client) -> None:
     wrong = await refuse(
-        api, status="Draft,valid", amount_from="1,5", updated_from="x", sort="amont"
+        api,
+        status="Draft,valid",
+        amount_from="1,5",
+        updated_from="x",
+        updated_to="y",
+        is_ready="1",
+        sort="amont",
     )
-    assert wrong.keys() == {"status", "amount_from", "updated_from", "sort"}
+    assert wrong.keys() == {
+        "status",
+        "amount_from",
+        "updated_from",
+        "updated_to",
+        "is_ready",
+        "sort",
+    }
     assert "Did you mean Valid?" in wrong["status"]
     many = {f"metadata[{key}]": "x" for key in range(51)}
     assert (await refuse(api, **many)).keys() == {"metadata"}

@@ -252,6 +252,33 @@ async def test_the_idempotency_key_of_a_dead_request_is_taken_over(
     assert status == 422 and answer["errors"][0]["rule"] == "unique"
 
 
+async def test_a_repetition_of_a_creation_waits_for_its_submission(
+    api: Client, sandbox: Sandbox
+) -> None:
+    body = invoice(submitImmediately=True)
+    await sandbox.fault("submit", "slow", seconds=1)
+    first = asyncio.create_task(post(api, "a", **body))
+    await until(sandbox.ledger, len)
+    second = await post(api, "a", **body)
+    assert (await first)[1]["data"]["status"] == "Submitted"
+    assert second == (*(await first)[:2], "true")
+    assert len(await sandbox.ledger()) == 1
+
+
+async def test_a_creation_whose_process_died_is_replayed_after_its_lease(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """The response that was stored with the creation has no outcome of the submission."""
+    body = invoice()
+    status, created, _ = await post(api, "a", **body)
+    await owner.execute("update idempotency_keys set is_interim = true")
+    assert (await post(api, "a", **body))[0] == 409
+    await owner.execute(
+        "update idempotency_keys set created_at = created_at - interval '91 seconds'"
+    )
+    assert await post(api, "a", **body) == (status, created, "true")
+
+
 async def test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body(
     api: Client, owner: asyncpg.Connection
 ) -> None:

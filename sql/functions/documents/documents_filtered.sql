@@ -22,7 +22,7 @@ create or replace function documents_filtered(
     from documents d
     left join document_states s on s.company_id = d.company_id and s.id = d.id
    where d.company_id = for_company and d.kind = of_kind and d.deleted_at is null
-     and (not filters ?| array['status', 'updated_from']
+     and (not filters ?| array['status', 'updated_from', 'updated_to']
           or s.company_id = for_company and s.kind = of_kind and s.deleted_at is null)
      and (not filters ? 'status'
           or strpos(filters ->> 'status', ',') = 0
@@ -33,6 +33,11 @@ create or replace function documents_filtered(
      and (not filters ? 'issued_from' or d.issue_date >= (filters ->> 'issued_from')::timestamptz)
      and (not filters ? 'issued_to' or d.issue_date <= (filters ->> 'issued_to')::timestamptz)
      and (not filters ? 'updated_from' or s.updated_at >= (filters ->> 'updated_from')::timestamptz)
+     -- A record shows its milliseconds only.
+     and (not filters ? 'updated_to'
+          or s.updated_at < date_trunc('milliseconds', (filters ->> 'updated_to')::timestamptz)
+                            + interval '1 millisecond')
+     and (not filters ? 'is_ready' or d.is_ready = (filters ->> 'is_ready')::boolean)
      and (not filters ? 'amount_from' or d.payable_amount >= (filters ->> 'amount_from')::numeric)
      and (not filters ? 'amount_to' or d.payable_amount <= (filters ->> 'amount_to')::numeric)
      and (not filters ? 'reference' or d.reference = filters ->> 'reference')

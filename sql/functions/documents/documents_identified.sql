@@ -4,6 +4,7 @@ create or replace function documents_identified(for_company bigint, of_kind text
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
+  short text := lower(regexp_replace(words, '0*([0-9]+)$', '\1'));  -- without padding
   -- A full code ends with the code, but its prefix may end with digits too.
   digits text := substring(words from '[0-9]+$');
   codes bigint[] := array(
@@ -19,7 +20,8 @@ begin
        and d.kind = of_kind
        and d.deleted_at is null
        and d.code = any (codes)
-       and (d.code::text = words
+       and (short in (d.code::text, lower(document_number(
+              d.type, d.code, c.setting || '{"PREFIX_DIGIT_COUNT": 0}')))
             or lower(document_number(d.type, d.code, c.setting)) = lower(words))
     union
     select d.id
@@ -31,8 +33,13 @@ begin
     union
     select d.document_id
       from submitted_documents d
-     where d.company_id = for_company and d.kind = of_kind and d.uuid = upper(words));
+     where d.company_id = for_company and d.kind = of_kind and d.uuid = upper(words)
+    union
+    select d.document_id
+      from submitted_documents d
+     where d.company_id = for_company and d.kind = of_kind and d.number = words);
 end $$;
 comment on function documents_identified is
-  'Ids of the documents of a kind with a code, a full code, a reference, or a uuid of the portal. '
-  'Deleted ones may be among them.';
+  'Ids of the documents of a kind with a code or a full code, also without its padding, a number '
+  'under which they were submitted, a reference, or a uuid of the portal. Deleted ones may be '
+  'among them.';
