@@ -240,11 +240,11 @@ async def _finalize(
     prepared, or None if the request names no pending invoice. Raises Conflict.
     """
     company = request[app_keys.COMPANY]
-    code = {"company_id": company, "invoice_code": row["invoice_code"]}
-    named = await sql.pending_invoice_lock_named(conn, **code)
+    name = {"company_id": company, **{each: row[each] for each in ("invoice_code", "document_id")}}
+    named = await sql.pending_invoice_lock_named(conn, **name)
     if len(named) > 1:
         raise ambiguous_code()
-    if not named and row["invoice_id"] is None and await sql.invoice_with_requester(conn, **code):
+    if not named and row["invoice_id"] is None and await sql.invoice_with_requester(conn, **name):
         raise has_buyer()
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
         return None

@@ -82,7 +82,7 @@ class Form:
 
 def refuse(answer: Answer, fields: Fields, body: JsonMapping) -> Form:
     """Return the form with the violations of an answer. Raises Failed for another error."""
-    if answer.status not in (403, 409, 422):
+    if answer.status not in (403, 409, 412, 422):
         raise Failed(answer)
     return Form(fields, answer.violations or {"": answer.message}, body, answer.status)
 

@@ -40,7 +40,7 @@ from service.dashboard.documents import (
     read_rows,
     read_targets,
 )
-from service.dashboard.operations import call, check, read, read_company
+from service.dashboard.operations import call, check, read, read_company, read_tagged
 from service.dashboard.pages import Pages, zone_of
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
@@ -71,7 +71,7 @@ class EditedDocument:
 
     `path` is that of the operation that creates it, or of the record. `body` is what the fields
     change; of a new note, it has the lines of the `target`. `leave` is the page before. `notice`
-    is shown when the document is stored.
+    is shown when the document is stored. `etag` is that of the record when the form was made.
     """
 
     kind: Kind
@@ -81,6 +81,7 @@ class EditedDocument:
     notice: str
     record: JsonMapping | None = None
     target: Target | None = None
+    etag: str = ""
 
     def add_amounts(self, body: JsonMapping) -> JsonMapping:
         """Return a body with the members that totals depend on and the form does not have."""
@@ -112,7 +113,7 @@ async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
 async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
     """Return the record of the path. Raises Conflict if it has more lines than the form."""
     document_id = request.match_info["id"]
-    record = await read(request, f"{kind.api}/{document_id}")
+    record, etag = await read_tagged(request, f"{kind.api}/{document_id}")
     if len(record["line_items"]) > MOST_LINES:
         raise Conflict(TEXTS["too_long"])
     return EditedDocument(
@@ -123,6 +124,7 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
         "saved",
         record,
         (await read_targets(request, kind, [record])).get(record["id"]),
+        etag,
     )
 
 

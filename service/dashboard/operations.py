@@ -18,9 +18,11 @@ from aiohttp.typedefs import Handler
 from yarl import URL
 
 from service import json_codec
+from service.dashboard.formats import TEXTS
 from service.errors import ApiError
 from service.http import app_keys
 from service.http.error_responses import error_response
+from service.http.forms import FORM, NO_FORM
 from service.json_types import JsonMapping
 from service.offload import offload
 
@@ -31,6 +33,8 @@ PASSED_HEADERS = (
     "Referrer-Policy",
     "Content-Disposition",
 )
+#: The field of a form with the ETag of the record that it changes.
+ETAG = "etag"
 ANSWER_BYTES = web.RequestKey("answer_bytes", int)
 
 #: Calls the handler of an operation, and returns its response, also for an exception.
@@ -63,7 +67,9 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """The message of the body."""
+        """The message of the body, or what a changed record means to a person."""
+        if self.status == 412:
+            return TEXTS["errors"]["changed"]
         return str(self.value.get("message", ""))
 
     @property
@@ -126,8 +132,11 @@ async def run_operation(
     """Run the operation of a path, without middleware, and return its response.
 
     Its request has the values of the page's request, such as the company, but none of its headers.
+    A PUT changes only the record that the form was made from, if the form names its ETag.
     """
     headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+    if method == "PUT" and (tag := request.get(FORM, NO_FORM).get(ETAG)):
+        headers["If-Match"] = tag
     called = request.clone(method=method, rel_url=URL(target, encoded=True), headers=headers)
     match = await request.app.router.resolve(called)
     called[app_keys.BODY], called[app_keys.CALLED] = content, match
@@ -160,6 +169,15 @@ def answer_bytes(request: web.Request) -> int:
 async def read(request: web.Request, path: str, query: Mapping[str, object] | None = None) -> Any:
     """Return the JSON value of a GET. Raises Failed."""
     return (await call(request, "GET", path, query=query)).require_success().value
+
+
+async def read_tagged(request: web.Request, path: str) -> tuple[Any, str]:
+    """Return the JSON value of a GET, and the ETag for the form: the one that it was made from.
+
+    Raises Failed.
+    """
+    answer = (await call(request, "GET", path)).require_success()
+    return answer.value, request.get(FORM, NO_FORM).get(ETAG) or answer.headers["ETag"]
 
 
 async def read_company(request: web.Request) -> JsonMapping:

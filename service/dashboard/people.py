@@ -62,10 +62,13 @@ async def invite(
     and Conflict for the last owner.
     """
     async with database.company(company_id) as conn:
-        user_id = await sql.user_insert(conn, email=person.email, name=person.name.strip())
+        name = person.name.strip()
+        user_id = await sql.user_insert(conn, email=person.email, name=name)
         if by is not None:
             await _check_change(conn, company_id, by, user_id, role)
-        accepted = await sql.member_put(conn, company_id=company_id, user_id=user_id, role=role)
+        accepted = await sql.member_put(
+            conn, company_id=company_id, user_id=user_id, role=role, name=name
+        )
     return Invited(user_id, accepted)
 
 

@@ -11,13 +11,12 @@ from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
-from multidict import MultiDict, MultiDictProxy
 
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import create, show_secrets
 from service.dashboard.sessions import ADMINISTER
-from service.http.forms import FORM, FormFields
+from service.http.forms import FORM, NO_FORM, FormFields
 from service.json_types import JsonMapping
 
 
@@ -32,7 +31,6 @@ class FormRefusal:
 
 
 NO_REFUSAL = FormRefusal()
-NO_FORM: FormFields = MultiDictProxy(MultiDict())
 #: Runs what a form is for. None: it is done.
 Run = Callable[[web.Request], Awaitable[Answer | FormRefusal | None]]
 

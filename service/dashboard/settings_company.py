@@ -4,7 +4,7 @@ from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
-from service.dashboard.operations import Answer, call, read_company
+from service.dashboard.operations import Answer, call, read_company, read_tagged
 from service.dashboard.pages import TEXTS, PageRoute, redirect
 from service.dashboard.sessions import ADMINISTER
 from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
@@ -44,7 +44,7 @@ async def _go_to_profile(_: web.Request) -> web.Response:
 async def _read_profile(request: web.Request) -> JsonMapping:
     """Return the profile, or the entries of the form, and what is missing to be ready."""
     sent = request.get(FORM)
-    company = await read_company(request)
+    company, etag = await _read_company(request)
     readiness = [] if sent else company["readiness"]
     return {
         "values": _read_entries(sent) if sent else company,
@@ -52,7 +52,14 @@ async def _read_profile(request: web.Request) -> JsonMapping:
         "missing": {each["path"].strip("/"): each["message"] for each in readiness},
         "optional": OPTIONAL,
         "tables": codes.get_all_names(),
+        "etag": etag,
     }
+
+
+async def _read_company(request: web.Request) -> tuple[JsonMapping, str]:
+    """Return the company, and the ETag for a form that changes it."""
+    value, etag = await read_tagged(request, COMPANY)
+    return value["data"], etag
 
 
 def _read_entries(form: FormFields) -> dict[str, str]:
@@ -71,7 +78,8 @@ async def _save_profile(request: web.Request) -> Answer:
 
 async def _read_numbers(request: web.Request) -> JsonMapping:
     """Return prefixes, digits and the default tax, with a preview of the numbers."""
-    company = await _read_numbering(request)
+    stored, etag = await _read_company(request)
+    company = _read_numbering(request, stored)
     setting, taxes = company["setting"], company[TAXES]
     sequences = list(dict.fromkeys(PREFIXES.values()))
     following = {each: await read_next_code(request, *each) for each in sequences}
@@ -86,12 +94,12 @@ async def _read_numbers(request: web.Request) -> JsonMapping:
         },
         "tax": taxes[0] if taxes else {},
         "tax_types": codes.get_all_names()["tax_types"],
+        "etag": etag,
     }
 
 
-async def _read_numbering(request: web.Request) -> JsonMapping:
+def _read_numbering(request: web.Request, company: JsonMapping) -> JsonMapping:
     """Return the members of the company that the page shows, or those of the form."""
-    company = await read_company(request)
     if (form := request.get(FORM)) is None:
         return company
     setting: JsonObject = {name: form.get(name, "") for name in PREFIXES}
@@ -107,7 +115,8 @@ async def _read_numbering(request: web.Request) -> JsonMapping:
 async def _save_numbers(request: web.Request) -> Answer | FormRefusal:
     if request[FORM].get("do") == "preview":
         return NO_REFUSAL
-    return await call(request, "PUT", COMPANY, await _read_numbering(request))
+    body = _read_numbering(request, await read_company(request))
+    return await call(request, "PUT", COMPANY, body)
 
 
 async def _read_activity(request: web.Request) -> JsonMapping:

@@ -14,7 +14,6 @@ from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any
 from service.dashboard.repetition import take_secrets
 from service.dashboard.settings import (
-    NO_FORM,
     Action,
     FormRefusal,
     SettingsPage,
@@ -23,7 +22,7 @@ from service.dashboard.settings import (
 )
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
-from service.http.forms import FORM, FormFields
+from service.http.forms import FORM, NO_FORM, FormFields
 from service.json_types import JsonMapping, JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.operator.tin_checks import TIN_CHECKS, make_own_question

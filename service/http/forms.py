@@ -40,6 +40,7 @@ NAME_CHARACTERS = 200
 MOST_BYTES = 12  # of a character: four bytes of UTF-8, escaped
 #: The fields of the request's form.
 FORM = app_keys.FORM
+NO_FORM: FormFields = MultiDictProxy(MultiDict())
 
 NOT_FORM = "The content type must be application/x-www-form-urlencoded in UTF-8."
 NOT_TEXT = "The fields of the form must be UTF-8 without NUL characters."

@@ -232,8 +232,9 @@ async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.
         first = await request.app[app_keys.DATABASE].read(
             sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
         )
-        is_running = first is not None and first["status"] is None
-        if not is_running or first["body_sha256"] != claim.body_sha256 or time.monotonic() > until:
+        if first is None or first["status"] is not None or time.monotonic() > until:
+            return first
+        if first["body_sha256"] != claim.body_sha256:
             return first
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -15,7 +15,6 @@ import errno
 import logging
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -278,11 +277,18 @@ class WebhookDispatcher(Loop):
 
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:
-    """Read at most MOST_BYTES of a response, so that its connection can be reused."""
+    """Read at most MOST_BYTES of a response, so that its connection can be reused.
+
+    Raises TimeoutError.
+    """
     left = MOST_BYTES
-    with suppress(aiohttp.ClientError, OSError):  # the status has arrived already
+    try:
         while left > 0 and (piece := await response.content.read(left)):
             left -= len(piece)
+    except TimeoutError:  # also an OSError
+        raise
+    except (aiohttp.ClientError, OSError):
+        pass  # The status has arrived already.
 
 
 def _classify(error: Exception) -> Outcome:

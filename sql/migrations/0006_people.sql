@@ -43,13 +43,14 @@ create table company_members (
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null default clock_timestamp(),
   accepted_at timestamptz,
+  name text not null,
   primary key (company_id, user_id),
   constraint company_members_role check (role in ('owner', 'admin', 'member', 'reader'))
 );
 create index company_members_by_user on company_members (user_id);
 call keep_companies_apart('company_members');
 grant select, insert, delete on company_members to einvoice_service;
-grant update (role, updated_at) on company_members to einvoice_service;
+grant update (role, name, updated_at) on company_members to einvoice_service;
 -- memberships_of() shows one person their companies.
 create policy across_companies on company_members to einvoice_across using (true);
 grant select on company_members to einvoice_across;
@@ -71,6 +72,8 @@ call describe('company_members', '
   updated_at: When the row was last changed.
   accepted_at: When the person accepted the role through a link of the company. Null: it is
     pending and gives no right.
+  name: Name of the person as the company entered it. The company sees no other one before the
+    person has accepted the role.
 ');
 
 create table user_sessions (
@@ -196,8 +199,10 @@ create table einvoice_requests (
   link_id bigint,
   rejection_reason text,
   secret_sha256 bytea,
+  document_id bigint,
   primary key (company_id, id),
   foreign key (company_id, invoice_id) references documents (company_id, id),
+  foreign key (company_id, document_id) references documents (company_id, id),
   constraint einvoice_requests_status check (status in ('Pending', 'Approve', 'Reject')),
   constraint einvoice_requests_link
     foreign key (company_id, link_id) references document_links (company_id, id)
@@ -235,4 +240,6 @@ call describe('einvoice_requests', '
     reason was given.
   secret_sha256: SHA-256 of the secret of the browser that made the request by a link. Null: made
     by the API.
+  document_id: Invoice of the link by which the buyer made the request. Null: the request names its
+    invoice by invoice_code.
 ');

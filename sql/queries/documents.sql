@@ -197,8 +197,13 @@ select d.id, d.type, d.payable_amount + d.prepaid_amount + s.adjusted_by as fina
    for share;
 
 -- name: document_update :exec
--- Write the whole draft to a locked row. Can violate the unique indexes of codes and references.
-with changed as (
+-- Write the whole draft to a locked row, and revoke the links by which its former other party sees
+-- the document. Can violate the unique indexes of codes and references.
+with former as (
+  select coalesce(buyer, supplier)::jsonb as party
+    from documents
+   where company_id = :company_id and id = :id
+), changed as (
   update documents d
      set type = :type::text,
          code = :code::bigint,
@@ -223,6 +228,18 @@ with changed as (
          bytes = :bytes::int
    where d.company_id = :company_id and d.id = :id
   returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
+), unshared as (
+  update document_links l
+     set revoked_at = clock_timestamp()
+    from former
+   where l.company_id = :company_id
+     and l.document_id = :id
+     and l.purpose = 'view'
+     and l.revoked_at is null
+     and former.party is not null
+     and named_party(former.party)
+         is distinct from named_party(coalesce(:buyer::json, :supplier::json)::jsonb)
+  returning l.id
 ), stated as (
   update document_states s
      set is_changed = true, updated_at = clock_timestamp()
@@ -231,6 +248,8 @@ with changed as (
 ), audited as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint, 'change', document_name(kind, id) from changed
+   union all
+  select :company_id, 'unshare', document_name(changed.kind, changed.id) from changed, unshared
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, kind || '.updated',

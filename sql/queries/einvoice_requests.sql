@@ -4,9 +4,13 @@
 -- Store a pending request from a request body and return its id. :link_id and :secret_sha256 are
 -- null without a link.
 with stored as (
-  insert into einvoice_requests (company_id, invoice_code, buyer, metadata, link_id, secret_sha256)
+  insert into einvoice_requests (company_id, invoice_code, buyer, metadata, link_id, secret_sha256,
+         document_id)
   select :company_id::bigint, body ->> 'invoiceCode', body - '{invoiceCode,metadata}'::text[],
-         (body -> 'metadata')::json, :link_id::bigint, :secret_sha256::bytea
+         (body -> 'metadata')::json, :link_id::bigint, :secret_sha256::bytea,
+         (select document_id
+            from document_links
+           where company_id = :company_id and id = :link_id)
     from (select :body::jsonb as body) request
   returning id
 ), noted as (
@@ -33,15 +37,27 @@ select count(*) as pending,
 -- name: einvoice_request_outcome :one
 -- Return what became of the latest request by a link, to the browser that has its secret: the
 -- status, the reason of a rejection, and the status and the public page of the invoice that it
--- finalized. The row has no data of a buyer.
-select r.status, r.rejection_reason, r.created_at, i.status as document_status,
-       (select d.validation_link
-          from submitted_documents d
-         where d.company_id = :company_id and d.document_id = i.id and d.status = 'Valid')
-         as validation_link
+-- finalized. `is_replaced`: the invoice has another buyer now, of whom nothing is shown. The row has
+-- no data of a buyer.
+select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false) as is_replaced,
+       case when not i.is_replaced then i.status end as document_status,
+       case when not i.is_replaced
+            then (select d.validation_link
+                    from submitted_documents d
+                   where d.company_id = :company_id and d.document_id = i.id
+                     and d.status = 'Valid') end as validation_link
   from einvoice_requests r
-  left join document_states i
-         on i.company_id = r.company_id and i.id = r.invoice_id and i.deleted_at is null
+  left join lateral (
+       select s.id, s.status,
+              named_party(r.buyer) is distinct from
+                named_party(case when d.type like '%SELF_BILLED%' then d.supplier
+                                 else d.buyer end::jsonb) as is_replaced
+         from document_states s
+         join documents d on d.company_id = s.company_id and d.id = s.id
+        where s.company_id = :company_id
+          and d.company_id = :company_id
+          and s.id = r.invoice_id
+          and s.deleted_at is null) i on true
  where r.company_id = :company_id and r.link_id = :link_id and r.secret_sha256 = :secret_sha256
    and r.deleted_at is null
  order by r.id desc
@@ -103,7 +119,8 @@ select r.id, i.id as invoice_id, r.status,
 
 -- name: einvoice_request_update :one
 -- Write the members of a body to a locked request and return the result. A request that names
--- another invoice, or whose invoice was deleted, has no final invoice any more.
+-- another invoice, or whose invoice was deleted, has no final invoice any more. `document_id` is the
+-- invoice of the link by which it was made, unless it names another one.
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
@@ -114,6 +131,8 @@ with changed as (
          rejection_reason = case coalesce(body ->> 'status', r.status)
                                  when 'Reject' then coalesce(body ->> 'reason', r.rejection_reason)
                             end,
+         document_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
+                            then r.document_id end,
          invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
                            then (select i.id
                                    from documents i
@@ -123,7 +142,8 @@ with changed as (
          updated_at = clock_timestamp()
     from (select :body::jsonb as body) request
    where r.company_id = :company_id and r.id = :id
-  returning r.id, r.invoice_code, r.invoice_id, r.status, r.buyer, body ->> 'status' as chosen
+  returning r.id, r.invoice_code, r.document_id, r.invoice_id, r.status, r.buyer,
+            body ->> 'status' as chosen
 ), audited as (
   insert into audit_log (company_id, action, subject)
   select :company_id::bigint,
@@ -139,7 +159,7 @@ with changed as (
          jsonb_build_object('einvoice_request_id', id, 'status', status)
     from changed
 )
-select id, invoice_code, invoice_id, buyer::text as buyer from changed;
+select id, invoice_code, document_id, invoice_id, buyer::text as buyer from changed;
 
 -- name: einvoice_request_finalised :exec
 -- Record the invoice that the approval of a locked request has just made final, and reject the
@@ -158,8 +178,10 @@ with approved as (
      and r.status = 'Pending'
      and r.deleted_at is null
      and r.id <> :id
-     and r.invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
-     and not exists (select from pending_invoices_named(:company_id, r.invoice_code))
+     and case when r.document_id is not null then r.document_id = i.id
+              else r.invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
+                   and not exists (select from pending_invoices_named(:company_id, r.invoice_code))
+         end
   returning r.id, r.status
 ), audited as (
   insert into audit_log (company_id, action, subject)
@@ -190,34 +212,36 @@ select :company_id::bigint, 'einvoice_request.deleted',
   from hidden;
 
 -- name: pending_invoice_lock_named :many
--- Lock the invoices that wait for their other party and have this code or full code. There may be
--- one for each of several years. An invoice that was made final while the statement waited for its
--- lock is left out.
+-- Lock the invoices that wait for their other party: the one with the id :document_id, or without
+-- an id those with this code or full code, of which there may be one for each of several years. An
+-- invoice that was made final while the statement waited for its lock is left out.
 select i.id
   from documents i
  where i.company_id = :company_id
-   and i.id = any (array(select pending_invoices_named(:company_id, :invoice_code)))
+   and i.id = any (case when :document_id::bigint is not null then array[:document_id]
+                        else array(select pending_invoices_named(:company_id, :invoice_code)) end)
    and i.deleted_at is null
    and i.type like 'PENDING_FINALIZE_%'
  order by i.id
    for update;
 
 -- name: invoice_with_requester :value
--- Return true if the approval of a request has made an invoice with this code or full code final,
--- and no later invoice has the code, as in another year.
+-- Return true if the approval of a request has made final the invoice with the id :document_id, or
+-- without an id one with this code or full code, and no later one has the code, as in another year.
 select true
   from einvoice_requests r
   join documents i on i.company_id = r.company_id and i.id = r.invoice_id
   join companies c on c.id = i.company_id
  where r.company_id = :company_id and i.company_id = :company_id and c.id = :company_id
    and i.deleted_at is null
-   and :invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
-   and not exists (
-       select
-         from documents later
-        where later.company_id = :company_id
-          and later.kind = 'invoice'
-          and later.code = i.code
-          and later.id > i.id
-          and later.deleted_at is null)
+   and case when :document_id::bigint is not null then i.id = :document_id
+            else :invoice_code in (i.code::text, document_number(i.type, i.code, c.setting))
+                 and not exists (
+                     select
+                       from documents later
+                      where later.company_id = :company_id
+                        and later.kind = 'invoice'
+                        and later.code = i.code
+                        and later.id > i.id
+                        and later.deleted_at is null) end
  limit 1;

@@ -110,10 +110,10 @@ with former as (
     from company_members
    where company_id = :company_id and user_id = :user_id
 ), stored as (
-  insert into company_members (company_id, user_id, role)
-  values (:company_id, :user_id, :role)
+  insert into company_members (company_id, user_id, role, name)
+  values (:company_id, :user_id, :role, :name)
       on conflict (company_id, user_id) do update
-     set role = excluded.role, updated_at = clock_timestamp()
+     set role = excluded.role, name = excluded.name, updated_at = clock_timestamp()
   returning user_id, role, accepted_at
 ), ended as (
   update user_sessions s
@@ -141,12 +141,22 @@ with former as (
 select accepted_at is not null from stored;
 
 -- name: member_accept :exec
--- Accept the role of a locked person in a company, if it is pending.
+-- Accept the role of a locked person in a company, if it is pending. With the first role, the person
+-- has the name that this company entered: no other company can choose it by an invitation.
 with accepted as (
   update company_members
      set accepted_at = clock_timestamp()
    where company_id = :company_id and user_id = :user_id and accepted_at is null
-  returning user_id, role
+  returning user_id, role, name
+), named as (
+  update users u
+     set name = a.name, updated_at = clock_timestamp()
+    from accepted a
+   where u.id = a.user_id
+     and not exists (
+         select
+           from roles_of(:user_id) r
+          where r.accepted_at is not null and r.company_id <> :company_id)
 )
 insert into audit_log (company_id, action, subject)
 select :company_id::bigint, 'accept', format('user %s as %s', user_id, role) from accepted;
@@ -180,8 +190,8 @@ select m.user_id, m.role, m.accepted_at
    for update;
 
 -- name: member_list :many
--- Return the people of a company.
-select m.user_id, u.name, u.email, m.role, m.created_at, m.accepted_at
+-- Return the people of a company. One with a pending role has the name that the company entered.
+select m.user_id, case when m.accepted_at is null then m.name else u.name end as name, u.email, m.role, m.created_at, m.accepted_at
   from company_members m
   join users u on u.id = m.user_id
  where m.company_id = :company_id

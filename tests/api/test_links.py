@@ -11,8 +11,10 @@ from tests.api.test_notes import create_note
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_requests import expect, not_found, request_json
 from tests.conftest import Client, StartService, make_company
+from tests.harness.bodies import buyer
 from tests.harness.environments import GENEROUS
 
+PENDING = "PENDING_FINALIZE_INVOICE"
 PLACES = ("/api/invoices", "/api/adjustment-notes", "/api/consolidated-invoices")
 MISSING = (404, {"message": "Link not found", "code": "not_found"})
 
@@ -55,6 +57,24 @@ async def test_a_link_to_each_kind_of_document_opens_its_page_until_revoked(
         assert (await open_link(api, link["url"]))[0] == 404
         assert await list_links(api, place) == []
         assert await request_json(api, "DELETE", f"{place}/links/{link['id']}") == MISSING
+
+
+async def test_a_change_of_the_buyer_revokes_the_links_to_the_printed_page(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    place = f"/api/invoices/{await create_invoice(api, type=PENDING, buyer=None)}"
+    link = await create_link(api, place)
+    for body, status in (
+        ({"type": "INVOICE", "buyer": buyer()}, 200),
+        ({"buyer": buyer(contactNumber="+60187654321")}, 200),
+        ({"isReady": True}, 200),
+        ({"buyer": buyer(name="Tan Ah Kow")}, 404),
+    ):
+        await expect(api, 200, "PUT", place, json=body)
+        assert (await open_link(api, link["url"]))[0] == status, body
+    assert await list_links(api, place) == []
+    query = "select count(*) from audit_log where action = 'unshare'"
+    assert await owner.fetchval(query) == 1
 
 
 async def test_links_are_listed_newest_first_without_expired_ones(

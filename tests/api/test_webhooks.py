@@ -105,14 +105,20 @@ async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
     async def hang(request: web.Request) -> None:
         await asyncio.Event().wait()
 
-    receiver.answers = [500, hang, 503]
+    async def hang_in_its_body(request: web.Request) -> None:
+        response = web.StreamResponse(headers={"Content-Length": "2"})
+        await response.prepare(request)
+        await response.write(b"1")
+        await asyncio.Event().wait()
+
+    receiver.answers = [500, hang, 503, hang_in_its_body]
     endpoint_id, secret = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    requests = await receiver.gets(4)
+    requests = await receiver.gets(5)
     assert len({headers["webhook-id"] for headers, _ in requests}) == 1
     assert len({body for _, body in requests}) == 1
     assert all(is_signed_by(headers, body, secret) for headers, body in requests)
-    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == 4
+    assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == 5
 
 
 async def _receive(receiver: Receiver, event_type: str) -> dict[str, Any]:

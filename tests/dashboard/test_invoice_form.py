@@ -1,5 +1,7 @@
 """The form of an invoice without a browser: saving it keeps members that it does not have."""
 
+import html
+import re
 from html.parser import HTMLParser
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,6 +13,7 @@ from multidict import MultiDict
 from service import json_codec
 from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
 from service.dashboard.editing import PARTY
+from service.dashboard.settings_company import PROFILE
 from service.http.forms import FORM
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
@@ -73,6 +76,54 @@ async def test_an_edited_invoice_keeps_prepayment_and_rounding(
     assert found["line_items"][0]["description"] == "Dates"
     assert found["prepayment"] == SETTLEMENT["prepayment"]
     assert found["payable_rounding_amount"] == -0.01
+
+
+def read_etag(page: str) -> str:
+    """Return the hidden field with the ETag of the record that a form was made from."""
+    found = re.search(r'name="etag" value="([^"]+)"', page)
+    assert found
+    return html.unescape(found[1])
+
+
+async def test_a_form_does_not_overwrite_a_change_that_it_has_not_shown(
+    visitor: Visitor, site: Client
+) -> None:
+    invoice_id = await create_invoice(site)
+    path = f"/invoices/{invoice_id}/edit"
+    await visitor.get(path)
+    fields = {**FormReader(visitor.text).fields, "etag": read_etag(visitor.text)}
+    changed = {"buyer": buyer(name="Tan Ah Kow")}
+    assert (await request_json(site, "PUT", f"/api/invoices/{invoice_id}", json=changed))[0] == 200
+    await visitor.post(path, {**fields, "do": "check"})
+    assert read_etag(visitor.text) == fields["etag"]
+    await visitor.post(path, {**fields, "/lineItems/0/description": "Dates", "do": "save"})
+    assert visitor.status == 412 and "Somebody has changed this" in visitor.words
+    assert 'value="Dates"' in visitor.text and read_etag(visitor.text) == fields["etag"]
+    found = await get_invoice(site, invoice_id)
+    assert found["buyer"]["name"] == "Tan Ah Kow"
+    assert found["line_items"][0]["description"] != "Dates"
+    await visitor.get(path)
+    fields["etag"] = read_etag(visitor.text)
+    await visitor.post(path, {**fields, "do": "save"})
+    assert visitor.path == f"/invoices/{invoice_id}"
+
+
+@pytest.mark.parametrize("name", ["profile", "numbers"])
+async def test_settings_do_not_overwrite_a_change_that_their_page_has_not_shown(
+    visitor: Visitor, site: Client, name: str
+) -> None:
+    path = f"/settings/{name}"
+    await visitor.get(path)
+    etag = read_etag(visitor.text)
+    shown = (await request_json(site, "GET", "/api/companies"))[1]["data"]
+    assert (await request_json(site, "PUT", "/api/companies", json={"city": "Ipoh"}))[0] == 200
+    _, before = await request_json(site, "GET", "/api/companies")
+    entered = {each: shown[each] or "" for each in PROFILE}
+    if name == "numbers":
+        entered = {each: str(value) for each, value in shown["setting"].items()}
+    await visitor.post(path, {**entered, "etag": etag, "do": "save"})
+    assert visitor.status == 412 and "Somebody has changed this" in visitor.words
+    assert (await request_json(site, "GET", "/api/companies"))[1] == before
 
 
 async def test_an_edited_self_billed_invoice_gets_no_buyer(

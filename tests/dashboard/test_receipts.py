@@ -11,9 +11,10 @@ from yarl import URL
 
 from service.api.einvoice_requests import MOST_PENDING, buyer_waits, link_full
 from tests.api_invoices import create_invoice
-from tests.api_reads import wait_until_status
+from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, StartService, make_company
+from tests.harness.bodies import buyer
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
 
@@ -203,6 +204,52 @@ async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
     assert "The tax authority has validated the e-invoice." in await read_page(receipt)
     link = await owner.fetchval("select validation_link from submitted_documents")
     assert f'href="{link}"' in receipt.visitor.text
+
+
+async def test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer(
+    receipt: Receipt, site: Client, owner: asyncpg.Connection
+) -> None:
+    await receipt.ask(**NUMBER)
+    await decide(site, status="Approve")
+    invoice_id = await owner.fetchval("select invoice_id from einvoice_requests")
+    assert invoice_id
+    path = f"/api/invoices/{invoice_id}"
+    moved = {**(await get_invoice(site, invoice_id))["buyer"], "contactNumber": "+60187654321"}
+    await expect(site, 200, "PUT", path, json={"buyer": moved})
+    assert "has not sent the e-invoice" in await read_page(receipt)
+    await expect(site, 200, "PUT", path, json={"buyer": buyer(name="Tan Ah Kow")})
+    await submit(site, invoice_id)
+    await wait_until_status(site, invoice_id, "Valid")
+    words = await read_page(receipt)
+    assert "The seller has changed the buyer" in words and "validated" not in words
+    assert "/share/" not in receipt.visitor.text
+
+
+@pytest.mark.parametrize("change", ["renumbered", "deleted", "finalized by hand"])
+async def test_an_approval_finalizes_the_invoice_of_the_link_only(
+    receipt: Receipt, site: Client, owner: asyncpg.Connection, change: str
+) -> None:
+    await receipt.ask(**NUMBER)
+    row = await owner.fetchrow("select id, code from documents")
+    assert row
+    path = f"/api/invoices/{row['id']}"
+    if change == "renumbered":
+        await expect(site, 200, "PUT", path, json={"code": row["code"] + 1000})
+    elif change == "deleted":
+        await expect(site, 200, "DELETE", path)
+    else:
+        changed = {"type": "INVOICE", "buyer": buyer(), "code": row["code"] + 1000}
+        await expect(site, 200, "PUT", path, json=changed)
+    other = await create_invoice(
+        site, type="PENDING_FINALIZE_INVOICE", buyer=None, code=row["code"]
+    )
+    await decide(site, status="Approve")
+    assert (await get_invoice(site, other))["type"] == "PENDING_FINALIZE_INVOICE"
+    if change == "renumbered":
+        assert (await get_invoice(site, row["id"]))["buyer"]["name"] == "Aminah"
+    else:
+        await decide(site, status="Approve", invoiceCode=f"INV-{row['code']:05}")
+        assert (await get_invoice(site, other))["buyer"]["name"] == "Aminah"
 
 
 async def test_other_requests_for_an_issued_invoice_have_their_reason(

@@ -312,8 +312,8 @@ async def test_a_link_is_not_used_if_another_company_invites_meanwhile(
     async with await site.open(link) as thief:
         async with delayed(owner, [thief], link):
             await owner.execute(
-                "insert into company_members (company_id, user_id, role)"
-                " select $1, id, 'owner' from users",
+                "insert into company_members (company_id, user_id, role, name)"
+                " select $1, id, 'owner', name from users",
                 site.company.id,
             )
         assert thief.status == 404
@@ -397,6 +397,33 @@ async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(si
         assert "The person has the role now." in boss.words
     async with await site.open(kept) as thief:
         assert thief.status == 404 and GONE in thief.words
+
+
+async def test_companies_neither_see_nor_choose_the_name_of_anothers_person(
+    site: Site, attacker: Company
+) -> None:
+    config = read_config(site.environment)
+    await run_command(config, invite_user, attacker.id, "owner", email=ACCOUNTANT, name="Squatted")
+    await site.join(site.company, "boss@example.com")
+    await site.join(attacker, "thief@example.com")
+    async with await site.sign_in("boss@example.com") as boss:
+        await boss.get("/settings/people")
+        fields = {"email": ACCOUNTANT, "name": "Siti binti Ahmad", "role": "member"}
+        await boss.post("/settings/people", fields)
+        assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
+        link = await make_password_link(boss, ACCOUNTANT)
+        async with await site.open(link) as person:
+            assert "Squatted" not in person.words
+        # The person has two invitations, so only the operator's link chooses a password.
+        async with await site.open(await site.operator_link(), OWN):
+            pass
+        async with await site.open(await make_password_link(boss, ACCOUNTANT), OWN):
+            pass
+        await boss.get("/settings/people")
+        assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
+    async with await site.sign_in("thief@example.com") as thief:
+        await thief.get("/settings/people")
+        assert "Squatted" in thief.words and "Siti" not in thief.words
 
 
 async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -> None:
