@@ -88,7 +88,7 @@ async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.R
     year = get_code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
     code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
     return await _report_use(
-        request, sql.invoice_code_used, code_year=year, code=code, except_id=except_id
+        request, sql.invoice_code_used, code_year=year, type=None, code=code, except_id=except_id
     )
 
 
@@ -112,9 +112,8 @@ async def validate_adjustment_note_code(request: web.Request, body: JsonObject) 
         raise BadRequest(INVALID_NOTE_TYPE, code="validation_failed")
     code = _to_integer(body["adjustment_note_code"])
     except_id = _to_integer(body.get("adjustment_note_id"))
-    return await _report_use(
-        request, sql.adjustment_note_code_used, type=kind, code=code, except_id=except_id
-    )
+    own = {"code_year": None, "type": kind, "code": code, "except_id": except_id}
+    return await _report_use(request, sql.adjustment_note_code_used, **own)
 
 
 async def _report_use(

@@ -526,7 +526,7 @@ async def write_facts(
     """Write changes that the portal shows, which need no claim, and wake those that wait."""
     await sql.subjects_lock(conn, company_id=company_id, submission_id=submission_id)
     await apply_changes(conn, company_id, changes)
-    await sql.submission_moved_notify(conn, company_id=company_id, id=submission_id)
+    await sql.notify(conn, channel="submission_moved", payload=f"{company_id}:{submission_id}")
 
 
 def _change_values(change: Change) -> JsonObject:

@@ -211,15 +211,11 @@ create table companies (
 call keep_companies_apart('companies', 'id');
 grant select, insert, update on companies to einvoice_service;
 grant usage on sequence companies_id_seq to einvoice_service;
--- einvoice_across sees the companies of the one TIN that companies_of_tin() looks up.
-create policy companies_of_tin on companies to einvoice_across
-  using (tin = current_setting('app.tin_lookup', true));
-grant select (id, name, tin_code, tin) on companies to einvoice_across;
 grant select on companies to einvoice_reader;
--- Only a verified TIN belongs to a company. See companies_of_tin() and refuse_taken_tin().
-grant select (tin_verified_at) on companies to einvoice_across;
 create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
--- einvoice_across selects companies to hold their sending and to compare them with the portal.
+-- einvoice_across selects companies by their TIN, to hold their sending, and to compare them with
+-- the portal. Only a verified TIN belongs to a company: see companies_of_tin() and refuse_taken_tin().
+grant select (id, name, tin_code, tin, tin_verified_at) on companies to einvoice_across;
 create policy across_companies on companies to einvoice_across using (true);
 call describe('companies', '
   Companies, the tenants of the service. Written by operator commands and PUT /api/companies.

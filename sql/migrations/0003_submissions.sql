@@ -27,7 +27,7 @@ create table submissions (
   split_from bigint,
   possibly_received boolean not null default false,
   has_outcome boolean not null default false,
-  has_repeated_claims boolean not null default false,
+  has_repeated_claims boolean not null generated always as (claims > 1) stored,
   primary key (company_id, id),
   unique (company_id, attempt_key),
   constraint submissions_merged_into foreign key (company_id, merged_into)
@@ -132,7 +132,7 @@ call describe('submissions', '
     does not prove that the first one is absent.
   has_outcome: Whether an Accepted submission has no document left with an unknown outcome. It is
     polled for later changes only.
-  has_repeated_claims: Whether claims is greater than 1. Set by a trigger.
+  has_repeated_claims: Whether claims is greater than 1.
 ');
 
 create table submitted_documents (

@@ -93,11 +93,6 @@ create policy links_of_account on organization_companies to einvoice_across
   using (account_id = current_account());
 grant select on organization_companies to einvoice_across;
 grant select on organization_companies to einvoice_reader;
-create policy linked_to_account on companies to einvoice_across using (
-  exists (select
-            from organization_companies l
-           where l.company_id = companies.id
-             and l.account_id = current_account()));
 call describe('organization_companies', '
   Companies that an operator linked to an organization.
 

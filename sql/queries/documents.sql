@@ -31,7 +31,7 @@ with tenant as materialized (
 ), noted as (
   insert into events (company_id, type, data)
   select :company_id::bigint, kind || '.created',
-         subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+         subject_ids(kind, id, invoice_id, consolidated_invoice_id)
     from stored
 ), audited as (
   insert into audit_log (company_id, action, subject)
@@ -253,7 +253,7 @@ with former as (
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, kind || '.updated',
-       subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+       subject_ids(kind, id, invoice_id, consolidated_invoice_id)
   from changed;
 
 -- name: document_delete :exec
@@ -282,7 +282,7 @@ with hidden as (
 )
 insert into events (company_id, type, data)
 select :company_id::bigint, kind || '.deleted',
-       subject_ids(kind, id) || target_ids(kind, invoice_id, consolidated_invoice_id)
+       subject_ids(kind, id, invoice_id, consolidated_invoice_id)
   from hidden;
 
 -- name: {kind}_export :one
@@ -326,7 +326,7 @@ select d.id, d.code, d.type, s.status, d.issue_date, d.currency_code, d.payable_
    and d.id = any (:ids::bigint[]) and d.deleted_at is null;
 
 -- name: notes_of_document :many
--- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most.
+-- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most or all.
 select d.id, d.type, d.code, s.status, d.issue_date, d.payable_amount
   from documents d
   join document_states s on s.company_id = d.company_id and s.id = d.id
@@ -336,29 +336,11 @@ select d.id, d.type, d.code, s.status, d.issue_date, d.payable_amount
  order by d.id desc
  limit :most::bigint;
 
--- name: document_is_adjusted :value
--- Return true if a note to the document is being submitted, submitted or valid.
-select true
-  from documents d
-  join document_states s on s.company_id = d.company_id and s.id = d.id
- where d.company_id = :company_id and s.company_id = :company_id
-   and (d.invoice_id = :document_id or d.consolidated_invoice_id = :document_id)
-   and d.kind = 'adjustment_note'
-   and d.deleted_at is null and s.status in ('Submitting', 'Submitted', 'Valid')
- limit 1;
-
--- name: invoice_code_used :value
--- Return true if another invoice of the year has the code.
+-- name: {kind}_code_used :value
+-- Return true if another invoice of the year, or another note of the type, has the code.
 select true
   from documents
- where company_id = :company_id and kind = 'invoice' and code_year = :code_year and code = :code
-   and deleted_at is null and id is distinct from :except_id
- limit 1;
-
--- name: adjustment_note_code_used :value
--- Return true if another note of the type has the code.
-select true
-  from documents
- where company_id = :company_id and kind = 'adjustment_note' and type = :type and code = :code
+ where company_id = :company_id and kind = '{kind}' and code = :code
+   and (code_year = :code_year or type = :type)
    and deleted_at is null and id is distinct from :except_id
  limit 1;

@@ -37,8 +37,8 @@ select count(*) as pending,
 -- name: einvoice_request_outcome :one
 -- Return what became of the latest request by a link, to the browser that has its secret: the
 -- status, the reason of a rejection, and the status and the public page of the invoice that it
--- finalized. `is_replaced`: the invoice has another buyer now, of whom nothing is shown. The row has
--- no data of a buyer.
+-- finalized. `is_replaced`: the invoice has another buyer now, of whom nothing is shown. The row
+-- has no data of a buyer.
 select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false) as is_replaced,
        case when not i.is_replaced then i.status end as document_status,
        case when not i.is_replaced
@@ -119,8 +119,8 @@ select r.id, i.id as invoice_id, r.status,
 
 -- name: einvoice_request_update :one
 -- Write the members of a body to a locked request and return the result. A request that names
--- another invoice, or whose invoice was deleted, has no final invoice any more. `document_id` is the
--- invoice of the link by which it was made, unless it names another one.
+-- another invoice, or whose invoice was deleted, has no final invoice any more. `document_id` is
+-- the invoice of the link by which it was made, unless it names another one.
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),

@@ -141,8 +141,8 @@ with former as (
 select accepted_at is not null from stored;
 
 -- name: member_accept :exec
--- Accept the role of a locked person in a company, if it is pending. With the first role, the person
--- has the name that this company entered: no other company can choose it by an invitation.
+-- Accept the role of a locked person in a company, if it is pending. With the first role, the
+-- person has the name that this company entered: no other company can choose it by an invitation.
 with accepted as (
   update company_members
      set accepted_at = clock_timestamp()
@@ -191,7 +191,8 @@ select m.user_id, m.role, m.accepted_at
 
 -- name: member_list :many
 -- Return the people of a company. One with a pending role has the name that the company entered.
-select m.user_id, case when m.accepted_at is null then m.name else u.name end as name, u.email, m.role, m.created_at, m.accepted_at
+select m.user_id, case when m.accepted_at is null then m.name else u.name end as name, u.email,
+       m.role, m.created_at, m.accepted_at
   from company_members m
   join users u on u.id = m.user_id
  where m.company_id = :company_id
@@ -238,7 +239,8 @@ with found as (
                    limit 3) made) as links_made
     from user_sessions s
     join users u on u.id = s.user_id
-    left join lateral memberships_of(s.user_id) m on m.company_id = s.company
+    left join lateral roles_of(s.user_id) m
+           on m.company_id = s.company and m.accepted_at is not null
    where s.token_sha256 = :token_sha256
      and s.ended_at is null
      and s.seen_at > clock_timestamp() - :idle::interval
@@ -261,7 +263,10 @@ update user_sessions
    set company = :company
  where token_sha256 = :token_sha256
    and (:company::bigint is null
-        or exists (select from memberships_of(:user_id) m where m.company_id = :company))
+        or exists (
+           select
+             from roles_of(:user_id) m
+            where m.company_id = :company and m.accepted_at is not null))
 returning id;
 
 -- name: session_list :many

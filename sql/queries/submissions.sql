@@ -653,10 +653,6 @@ select is_taken, wait, is_share
          :pace_span::interval, :size::int, :alone::int, :alone_span::interval,
          :patience::interval, :grace::interval, :priority::int, :follows::interval);
 
--- name: submission_moved_notify :exec
--- Notify processes that wait for a submission.
-select pg_notify('submission_moved', format('%s:%s', :company_id::bigint, :id::bigint));
-
--- name: work_due_notify :exec
--- Notify the workers of every process.
-select pg_notify('submission_due', '');
+-- name: notify :exec
+-- Notify the processes that listen to a channel.
+select pg_notify(:channel, :payload);

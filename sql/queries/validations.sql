@@ -1,5 +1,4 @@
--- Queries of the validation helpers. The checks of codes are invoice_code_used and
--- adjustment_note_code_used.
+-- Queries of the validation helpers. The checks of codes are {kind}_code_used.
 
 -- name: tin_check_get :one
 -- Return the company's own TIN, whether it is verified, and whether the portal recently confirmed

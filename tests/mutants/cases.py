@@ -29,6 +29,8 @@ SUBMISSIONS = "sql/queries/submissions.sql"
 UNLESS_COMMITTED = (
     "tests/operations/test_pressure.py::test_aborted_work_is_repeated_unless_it_has_committed"
 )
+RECEIPTS = "tests/dashboard/test_receipts.py"
+ROLES = "tests/dashboard/test_roles.py"
 LAST_MIGRATION = "sql/migrations/9999_mutant.sql"
 LOST_CLAIM = "tests/submission/test_claims.py::test_statement_for_a_lost_claim_changes_nothing"
 FAILOVERS = (
@@ -326,6 +328,28 @@ EVIDENCE = (
 
 #: Nothing is sent twice, and no sent document is lost.
 ONCE = (
+    Mutant(
+        "interim-response-replayed-at-once",
+        "service/api/invoices.py",
+        "is_interim=started is not None",
+        "is_interim=False",
+        "tests/api/test_repetition.py::test_a_repetition_of_a_creation_waits_for_its_submission",
+    ),
+    Mutant(
+        "document-that-the-portal-does-not-show-polled-forever",
+        "service/submission/following/poll.py",
+        'if any(doc.status == "Submitted" and doc.uuid not in by_uuid',
+        'if any(doc.status == "None" and doc.uuid not in by_uuid',
+        "tests/submission/test_lost.py"
+        "::test_document_that_its_submission_does_not_show_needs_manual_review",
+    ),
+    Mutant(
+        "running-month-consolidated",
+        "service/documents/consolidation.py",
+        "if min(issue_date, now) < period.until:",
+        "if issue_date < period.until:",
+        "tests/api/test_consolidated_invoices.py::test_a_month_that_has_not_ended_is_rejected",
+    ),
     Mutant(
         "bytes-before-the-intent",
         "service/submission/sending/send.py",
@@ -657,8 +681,8 @@ KEPT = (
     Mutant(
         "idempotency-key-with-any-body",
         "service/http/idempotency.py",
-        'if first["body_sha256"] != claim.body_sha256:',
-        "if False:",
+        "        raise key_reused()\n",
+        "        pass\n",
         "tests/api/test_repetition.py::test_an_idempotency_key_with_another_body_is_refused",
     ),
     Mutant(
@@ -707,7 +731,7 @@ KEPT = (
     Mutant(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
-        "        is_stored = await _keep(conn, claim, response, sealed_secrets)",
+        "        is_stored = await _keep(conn, claim, response, sealed_secrets, is_interim)",
         "        is_stored = True",
         "tests/api/test_idempotency_claims.py::test_a_request_whose_key_cannot_be_stored_is_a_409",
     ),
@@ -841,6 +865,21 @@ KEPT = (
 
 #: A company cannot read or change data of another.
 APART = (
+    Mutant(
+        "name-of-another-company-shown",
+        "sql/queries/people.sql",
+        "case when m.accepted_at is null then m.name else u.name end as name",
+        "u.name",
+        f"{ROLES}::test_companies_neither_see_nor_choose_the_name_of_anothers_person",
+    ),
+    Mutant(
+        "form-overwrites-a-change-that-it-has-not-shown",
+        "service/dashboard/operations.py",
+        'if method == "PUT" and (tag :=',
+        'if method == "PATCH" and (tag :=',
+        "tests/dashboard/test_invoice_form.py"
+        "::test_a_form_does_not_overwrite_a_change_that_it_has_not_shown",
+    ),
     removal(
         "webhooks-counted-without-a-lock",
         "service/api/webhooks.py",
@@ -870,8 +909,8 @@ APART = (
     Mutant(
         "statement-without-the-company",
         DOCUMENTS,
-        "where company_id = :company_id and kind = 'invoice' and code_year = :code_year",
-        "where :company_id::bigint > 0 and kind = 'invoice' and code_year = :code_year",
+        "where company_id = :company_id and kind = '{kind}' and code = :code",
+        "where :company_id::bigint > 0 and kind = '{kind}' and code = :code",
         "tests/security/test_tenant_isolation.py::test_every_statement_names_the_owner_of_each_table",
     ),
     Mutant(
@@ -2087,7 +2126,6 @@ HELD = (
     ),
 )
 
-ROLES = "tests/dashboard/test_roles.py"
 RIGHT_OF_PATH = (
     "tests/dashboard/test_protection.py::test_every_page_and_form_needs_the_right_of_its_path"
 )
@@ -2119,6 +2157,35 @@ AUDITED = (
 
 #: Visitors with a link store few requests.
 VISITORS = (
+    Mutant(
+        "request-of-a-link-names-its-invoice-by-code",
+        "sql/queries/einvoice_requests.sql",
+        "         (select document_id\n",
+        "         (select null::bigint\n",
+        f"{RECEIPTS}::test_an_approval_finalizes_the_invoice_of_the_link_only",
+    ),
+    Mutant(
+        "next-buyer-shown-to-the-former-one",
+        "sql/queries/einvoice_requests.sql",
+        "       case when not i.is_replaced\n            then (select",
+        "       case when true\n            then (select",
+        f"{RECEIPTS}::test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer",
+    ),
+    Mutant(
+        "link-outlives-its-buyer",
+        "sql/queries/documents.sql",
+        "     and former.party is not null\n",
+        "     and false\n",
+        "tests/api/test_links.py::test_a_change_of_the_buyer_revokes_the_links_to_the_printed_page",
+    ),
+    Mutant(
+        "approval-kept-by-a-deleted-invoice",
+        "sql/queries/einvoice_requests.sql",
+        "\n                                    and i.deleted_at is null) end,",
+        ") end,",
+        "tests/api/test_einvoice_requests.py"
+        "::test_approval_after_the_deletion_of_its_invoice_finalises_the_next",
+    ),
     Mutant(
         "link-not-locked-for-a-request",
         "sql/queries/links.sql",
@@ -2172,9 +2239,9 @@ ENTERED = (
 ACCEPTED = (
     Mutant(
         "pending-role-gives-rights",
-        "sql/functions/people/memberships_of.sql",
-        "where r.accepted_at is not null",
-        "where true",
+        "sql/queries/people.sql",
+        "           on m.company_id = s.company and m.accepted_at is not null\n",
+        "           on m.company_id = s.company\n",
         f"{ROLES}::test_a_password_that_an_attacker_chose_opens_no_other_company",
     ),
     Mutant(

@@ -127,7 +127,7 @@ async def test_an_owner_changes_nothing_of_another_with_its_id(
 async def _keep_response(database: Database, owner: Owner) -> Any:
     """Store a response that names the kind of its owner."""
     values = {"body_sha256": b"", "status": 200, "answer": owner.kind}
-    values |= {"claim_token": None, "sealed_secrets": None}
+    values |= {"claim_token": None, "sealed_secrets": None, "is_interim": False}
     return await run(database, owner, sql.idempotency_keep, **ROUTE, **values, lease=LEASE)
 
 

@@ -135,7 +135,8 @@ async def _begin(
             raise Conflict(STILL_SUBMITTING.format(noun=kind.noun), code="still_submitting")
         if code := states.find_refusal(states.CANCEL_REFUSALS, latest, latest and latest["now"]):
             raise Forbidden(states.CANCEL_MESSAGES[kind.noun][code], code=code)
-        if await sql.document_is_adjusted(conn, **key):
+        notes = await sql.notes_of_document(conn, **key, most=None)
+        if any(note["status"] in states.LOCKED for note in notes):
             raise _by_authority("ActiveReferencingDocuments")
         if latest["status"] == "Valid":
             _check_remaining_amount(row)

@@ -369,7 +369,7 @@ async def _store(
         content=content.data,
     )
     if order.lease is None:
-        await sql.work_due_notify(conn)
+        await sql.notify(conn, channel="submission_due", payload="")
     return Claim(document.company_id, submission["id"], submission["fence"])
 
 

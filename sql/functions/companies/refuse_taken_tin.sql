@@ -2,8 +2,6 @@
 -- read committed only.
 create or replace function refuse_taken_tin() returns trigger
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
-declare
-  former text := coalesce(current_setting('app.tin_lookup', true), '');
 begin
   if tg_op = 'UPDATE' and old.tin = new.tin
      and (old.tin_verified_at is not null or new.tin_verified_at is null) then
@@ -25,13 +23,11 @@ begin
       constraint = 'companies_tin_once';
   end if;
   if new.tin_verified_at is not null then
-    perform set_config('app.tin_lookup', new.tin, true);
     insert into public.events (company_id, type, data)
     select c.id, 'company.updated', jsonb_build_object('company_id', c.id)
       from public.companies c
      where c.tin = new.tin
        and c.tin_verified_at is null;
-    perform set_config('app.tin_lookup', former, true);
   end if;
   return null;
 end $$;
