@@ -214,7 +214,8 @@ grant usage on sequence companies_id_seq to einvoice_service;
 grant select on companies to einvoice_reader;
 create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
 -- einvoice_across selects companies by their TIN, to hold their sending, and to compare them with
--- the portal. Only a verified TIN belongs to a company: see companies_of_tin() and refuse_taken_tin().
+-- the portal. Only a verified TIN belongs to a company: see companies_of_tin() and
+-- refuse_taken_tin().
 grant select (id, name, tin_code, tin, tin_verified_at) on companies to einvoice_across;
 create policy across_companies on companies to einvoice_across using (true);
 call describe('companies', '
