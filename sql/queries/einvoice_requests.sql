@@ -37,15 +37,14 @@ select count(*) as pending,
 -- name: einvoice_request_outcome :one
 -- Return what became of the latest request by a link, to the browser that has its secret: the
 -- status, the reason of a rejection, and the status and the public page of the invoice that it
--- finalized. `is_replaced`: the invoice has another buyer now, of whom nothing is shown. The row
--- has no data of a buyer.
+-- finalized. `is_replaced`: the invoice has another buyer now, to whom they belong. The row has no
+-- data of a buyer.
 select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false) as is_replaced,
-       case when not i.is_replaced then i.status end as document_status,
-       case when not i.is_replaced
-            then (select d.validation_link
-                    from submitted_documents d
-                   where d.company_id = :company_id and d.document_id = i.id
-                     and d.status = 'Valid') end as validation_link
+       i.status as document_status,
+       (select d.validation_link
+          from submitted_documents d
+         where d.company_id = :company_id and d.document_id = i.id and d.status = 'Valid')
+         as validation_link
   from einvoice_requests r
   left join lateral (
        select s.id, s.status,

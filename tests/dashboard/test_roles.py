@@ -399,6 +399,16 @@ async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(si
         assert thief.status == 404 and GONE in thief.words
 
 
+async def test_a_session_loses_its_rights_when_its_role_becomes_pending(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    async with await site.sign_in(ACCOUNTANT) as person:
+        assert await may_enter(person, site.company)
+        await owner.execute("update company_members set accepted_at = null")
+        assert not await may_enter(person, site.company)
+
+
 async def test_companies_neither_see_nor_choose_the_name_of_anothers_person(
     site: Site, attacker: Company
 ) -> None:
