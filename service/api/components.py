@@ -240,6 +240,8 @@ def _describe_conditions(whole: JsonObject) -> tuple[JsonObject, dict[str, list[
         choice = [f"`{form['required'][0]}`" for form in demanded.get("oneOf", ())]
         if choice:
             general.append(f"Exactly one of {' and '.join(choice)} is required.")
+        if both := [f"`{member}`" for member in demanded.get("not", {}).get("required", ())]:
+            general.append(f"Not both {' and '.join(both)}.")
     rest = {keyword: part for keyword, part in whole.items() if keyword != "conditions"}
     return _add_sentences(rest, general), sentences
 

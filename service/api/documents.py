@@ -303,8 +303,6 @@ def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
     """
     members = schema.ALL[f"{kind.name}_update"]["properties"].keys()
     stored = read_stored_body(row["body"])
-    if changes.get("type", row["type"]) != row["type"]:  # The company becomes this party.
-        stored.pop("buyer" if "SELF_BILLED" in changes["type"] else "supplier", None)
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
     if kind is INVOICE:
         reject(schema.find_violations("invoice_create", body))

@@ -100,12 +100,15 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> D
 def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
     """Return the columns that are members of a body, or that follow from them."""
     code = body.get("adjustmentNoteCode" if kind is NOTE else "code")
+    # The company is the other party, of which a document keeps nothing.
+    role = "supplier" if "SELF_BILLED" in body.get("type", "") else "buyer"
+    party = _write_json(body.get(role))
     return {
         "type": body.get("type"),
         "code": code and int(code),  # 7.0 is an integer, too.
         "is_ready": bool(body.get("isReady")),
-        "buyer": _write_json(body.get("buyer")),
-        "supplier": _write_json(body.get("supplier")),
+        "buyer": party if role == "buyer" else None,
+        "supplier": party if role == "supplier" else None,
         "line_items": _write_json(body["lineItems"]),
         "currency_code": body.get("currencyCode") or "MYR",
         "exchange_rate": body.get("exchangeRate"),

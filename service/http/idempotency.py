@@ -229,14 +229,21 @@ async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.
     """
     until = time.monotonic() + WAIT_SECONDS
     while True:
-        first = await request.app[app_keys.DATABASE].read(
-            sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=LEASE
-        )
+        first = await _read_first(request, claim, LEASE)
         if first is None or first["status"] is not None or time.monotonic() > until:
             return first
         if first["body_sha256"] != claim.body_sha256:
             return first
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _read_first(
+    request: web.Request, claim: IdempotencyClaim, lease: timedelta
+) -> asyncpg.Record | None:
+    """Return the row of the key. A request without a final response has ended after `lease`."""
+    return await request.app[app_keys.DATABASE].read(
+        sql.idempotency_get, **claim.key, body_sha256=claim.body_sha256, lease=lease
+    )
 
 
 def key_reused() -> KeyReused:
@@ -279,7 +286,8 @@ async def _settle(
             is_mine = await _write(request, claim, final)
         else:
             is_mine = response.status < 400  # else perhaps a conflict with the other request
-        other = None if is_mine else await _find_other(request, claim)
+        # Also the response that this request has stored, if an error followed its effect.
+        other = None if is_mine else await _read_first(request, claim, timedelta(0))
     except TRANSIENT_DB_ERRORS as error:
         log.warning("idempotency: a response is not stored yet: %s", describe_error(error))
         request.app[app_keys.SPAWN](_retry_writing(request, claim, final))

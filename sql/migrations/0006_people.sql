@@ -195,9 +195,9 @@ create table einvoice_requests (
   rejection_reason text,
   secret_sha256 bytea,
   document_id bigint,
+  approved_party jsonb,
   primary key (company_id, id),
   foreign key (company_id, invoice_id) references documents (company_id, id),
-  foreign key (company_id, document_id) references documents (company_id, id),
   constraint einvoice_requests_status check (status in ('Pending', 'Approve', 'Reject')),
   constraint einvoice_requests_link
     foreign key (company_id, link_id) references document_links (company_id, id)
@@ -235,6 +235,8 @@ call describe('einvoice_requests', '
     reason was given.
   secret_sha256: SHA-256 of the secret of the browser that made the request by a link. Null: made
     by the API.
-  document_id: Invoice of the link by which the buyer made the request. Null: the request names its
-    invoice by invoice_code.
+  document_id: Invoice of the link by which the buyer made the request, without a foreign key, whose
+    check would lock the invoice after the link. Null: the request names it by invoice_code.
+  approved_party: named_party() of the buyer that the approval gave to the invoice. Null: not
+    approved.
 ');

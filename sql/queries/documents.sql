@@ -236,6 +236,7 @@ with former as (
      and l.document_id = :id
      and l.purpose = 'view'
      and l.revoked_at is null
+     and l.expires_at > clock_timestamp()
      and former.party is not null
      and named_party(former.party)
          is distinct from named_party(coalesce(:buyer::json, :supplier::json)::jsonb)

@@ -48,7 +48,7 @@ select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false
   from einvoice_requests r
   left join lateral (
        select s.id, s.status,
-              named_party(r.buyer) is distinct from
+              r.approved_party is distinct from
                 named_party(case when d.type like '%SELF_BILLED%' then d.supplier
                                  else d.buyer end::jsonb) as is_replaced
          from document_states s
@@ -165,7 +165,7 @@ select id, invoice_code, document_id, invoice_id, buyer::text as buyer from chan
 -- pending requests that name it, and no invoice that is still pending.
 with approved as (
   update einvoice_requests
-     set invoice_id = :invoice_id
+     set invoice_id = :invoice_id, approved_party = named_party(buyer)
    where company_id = :company_id and id = :id
 ), rejected as (
   update einvoice_requests r

@@ -9,7 +9,8 @@ select r.id,
        instant(r.created_at) as created_at,
        instant(r.updated_at) as updated_at,
        r.metadata,
-       r.rejection_reason
+       r.rejection_reason,
+       r.document_id as linked_invoice_id
   from einvoice_requests r
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
@@ -18,4 +19,6 @@ call describe('einvoice_request_records', '
   E-invoice requests as the API returns them. Deleted ones are left out.
 
   document_details: Buyer, supplier and invoice code as a JSON object.
+  linked_invoice_id: Invoice of the link by which the buyer made the request. Null: the request
+    names it by invoice_code.
 ', 'einvoice_requests');

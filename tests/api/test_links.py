@@ -73,8 +73,15 @@ async def test_a_change_of_the_buyer_revokes_the_links_to_the_printed_page(
         await expect(api, 200, "PUT", place, json=body)
         assert (await open_link(api, link["url"]))[0] == status, body
     assert await list_links(api, place) == []
+    link = await create_link(api, place)
+    seller = {"type": "SELF_BILLED_INVOICE", "supplier": buyer(), "buyer": buyer()}
+    await expect(api, 200, "PUT", place, json=seller)
+    link = await create_link(api, place)
+    other = {"supplier": buyer(name="Foshan Timber Export Co. Ltd."), "buyer": buyer()}
+    await expect(api, 200, "PUT", place, json=other)
+    assert (await open_link(api, link["url"]))[0] == 404
     query = "select count(*) from audit_log where action = 'unshare'"
-    assert await owner.fetchval(query) == 1
+    assert await owner.fetchval(query) == 3
 
 
 async def test_links_are_listed_newest_first_without_expired_ones(

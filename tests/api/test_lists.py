@@ -298,6 +298,10 @@ async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(api: Client
     await create_with_codes(api, 7, 100007)
     assert await list_codes(api, query="a100007") == [7]
     assert await list_codes(api, query="100007") == [100007]
+    changed = {"setting": {**setting, "INVOICE_PREFIX": "A0"}}
+    await expect(api, 200, "PUT", "/api/companies", json=changed)
+    for query in ("A000007", "a007", "A07"):
+        assert await list_codes(api, query=query) == [7], query
 
 
 async def test_query_finds_the_number_under_which_a_document_was_submitted(api: Client) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.submission.sending import submit as submit_module
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, get_json, wait_until_status
 from tests.api_requests import (
@@ -263,6 +264,18 @@ async def test_a_repetition_of_a_creation_waits_for_its_submission(
     assert (await first)[1]["data"]["status"] == "Submitted"
     assert second == (*(await first)[:2], "true")
     assert len(await sandbox.ledger()) == 1
+
+
+async def test_an_error_after_a_creation_is_answered_by_the_creation(
+    api: Client, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(submit_module, "describe_outcome", fail)
+    status, answer, replayed = await post(api, "a", **invoice(submitImmediately=True))
+    assert (status, replayed) == (201, "true")
+    assert await owner.fetchval("select id from documents") == answer["data"]["id"]
 
 
 async def test_a_creation_whose_process_died_is_replayed_after_its_lease(

@@ -336,14 +336,6 @@ ONCE = (
         "tests/api/test_repetition.py::test_a_repetition_of_a_creation_waits_for_its_submission",
     ),
     Mutant(
-        "document-that-the-portal-does-not-show-polled-forever",
-        "service/submission/following/poll.py",
-        'if any(doc.status == "Submitted" and doc.uuid not in by_uuid',
-        'if any(doc.status == "None" and doc.uuid not in by_uuid',
-        "tests/submission/test_lost.py"
-        "::test_document_that_its_submission_does_not_show_needs_manual_review",
-    ),
-    Mutant(
         "running-month-consolidated",
         "service/documents/consolidation.py",
         "if min(issue_date, now) < period.until:",
@@ -2167,8 +2159,8 @@ VISITORS = (
     Mutant(
         "next-buyer-shown-to-the-former-one",
         "sql/queries/einvoice_requests.sql",
-        "named_party(r.buyer) is distinct from",
-        "false and named_party(r.buyer) is distinct from",
+        "r.approved_party is distinct from",
+        "false and r.approved_party is distinct from",
         f"{RECEIPTS}::test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer",
     ),
     Mutant(

@@ -13,7 +13,7 @@ from service.submission.machine.types import (
     SubmittedDocument,
     Write,
 )
-from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
+from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_invoice
 from tests.conftest import Sandbox, StartService, until
 from tests.harness.world import LOST, TIMES, World
@@ -67,20 +67,3 @@ async def test_submission_found_nowhere_needs_manual_review(
     assert (await get_invoice(api, invoice_id))["status"] == "Submitted" and len(
         await sandbox.ledger()
     ) == 1
-
-
-async def test_document_that_its_submission_does_not_show_needs_manual_review(
-    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
-) -> None:
-    """The receipt names an unknown uuid. The other document of the batch becomes Valid."""
-    idle = await start(background=False)
-    await owner.execute(
-        """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
-    )
-    ids = [await create_invoice(idle, isReady=True) for _ in range(2)]
-    await sandbox.fault("submit", "other_uuid")
-    await start(PORTAL_UNKNOWN_SECONDS="0.1")
-    await until(lambda: owner.fetchval("select true from submissions where state = 'NeedsPerson'"))
-    await until(lambda: owner.fetchval("select true from document_states where status = 'Valid'"))
-    statuses = {(await get_invoice(idle, each))["status"] for each in ids}
-    assert statuses == {"Submitted", "Valid"} and len(await sandbox.ledger()) == 2

@@ -30,7 +30,6 @@ from service.submission.machine.types import (
 from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
 
 NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
-NOT_SHOWN = make_reason("NotFound", "The portal does not show each document of the submission.")
 LATER = make_reason("Held", "The remaining documents are read at the next poll.")
 
 
@@ -121,7 +120,7 @@ async def _find_changes(
 
     Each Invalid document takes a request of its own for its reasons. Reasons that cannot be read
     now are left to the next poll, which takes the documents in another order. A poll ends before
-    the claim expires. A submission is unknown while the portal does not show each of its documents.
+    the claim expires.
     """
     by_uuid: dict[str | None, Document] = {there.uuid: there for there in shown}
     changes: list[Change] = []
@@ -147,8 +146,6 @@ async def _find_changes(
         if time.monotonic() > until:
             later = later or StatesUnavailable(LATER, NO_DELAY)
             break
-    if any(doc.status == "Submitted" and doc.uuid not in by_uuid for doc in submission.docs):
-        later = later or StatesUnavailable(NOT_SHOWN, unknown=True)
     return StatesReceived(tuple(changes), duplicates, later)
 
 

@@ -453,11 +453,6 @@ def _apply_states(submission: Submission, event: StatesReceived, times: Times) -
     staying = [doc for doc in submission.docs if doc.id not in event.duplicates]
     docs = [_apply_changes(doc, event.changes) for doc in staying]
     state, delay, error = "Accepted", times.portal_recheck, None
-    if event.later and event.later.unknown:
-        write = replace(
-            _handle_unknown(submission, event.later, times), changes=event.changes, parts=parts
-        )
-        return [*_record(event.duplicates.values()), write]
     if event.later:
         delay, error = _delay_after(event.later, _next_poll(submission, times)), event.later.error
     elif any(doc.status == "Submitted" for doc in docs):
@@ -478,13 +473,15 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
     if event.held_for is not None:
         return [ReleaseClaim(event.held_for)]
     if event.unknown:
-        return [_handle_unknown(submission, event, times)]
+        return _handle_unknown(submission, event, times)
     delay = _delay_after(event, _next_poll(submission, times))
     return [Write("Accepted", delay=delay, error=event.error)]
 
 
-def _handle_unknown(submission: Submission, event: StatesUnavailable, times: Times) -> Write:
-    """Wait for an accepted submission that the portal does not know, or not completely.
+def _handle_unknown(
+    submission: Submission, event: StatesUnavailable, times: Times
+) -> list[Command]:
+    """Wait for an accepted submission that the portal does not know.
 
     In the end it needs manual review. It is never sent again.
     """
@@ -497,9 +494,9 @@ def _handle_unknown(submission: Submission, event: StatesUnavailable, times: Tim
         "code": NOT_FOUND,
     }
     if submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
-        return Write("NeedsPerson", error=error)
+        return [Write("NeedsPerson", error=error)]
     delay = _delay_after(event, _next_poll(submission, times))
-    return Write("Accepted", delay=delay, error=error)
+    return [Write("Accepted", delay=delay, error=error)]
 
 
 def _next_poll(submission: Submission, times: Times) -> timedelta:

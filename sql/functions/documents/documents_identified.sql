@@ -20,8 +20,8 @@ begin
        and d.kind = of_kind
        and d.deleted_at is null
        and d.code = any (codes)
-       and (short in (d.code::text, lower(document_number(
-              d.type, d.code, c.setting || '{"PREFIX_DIGIT_COUNT": 0}')))
+       and (short in (d.code::text, lower(regexp_replace(
+              document_number(d.type, d.code, c.setting), '0*([0-9]+)$', '\1')))
             or lower(document_number(d.type, d.code, c.setting)) = lower(words))
     union
     select d.id
