@@ -22,7 +22,7 @@ create table idempotency_keys (
 call keep_apart('idempotency_keys');
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
-  owner_kind, owner_id, route, key, status, created_at
+  owner_kind, owner_id, route, key, status, created_at, is_interim
 ) on idempotency_keys to einvoice_reader;
 call describe('idempotency_keys', '
   Requests of companies and accounts with an Idempotency-Key, and the first response to each.
