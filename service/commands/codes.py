@@ -61,6 +61,8 @@ async def import_codes(
     publishes it, and optionally with the days `valid_from` and `valid_to`. Raises OperatorError.
     """
     lists = {_list_of(path): read_codes(path) for path in map(Path, files)}
+    for name, entries in lists.items():
+        _add_built_in_days(name, entries)
     async with database.across() as conn, conn.transaction():
         for name, entries in lists.items():
             await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
@@ -87,6 +89,14 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
     except (aiohttp.ClientError, TimeoutError) as error:
         reason = str(error) or type(error).__name__
         print(NOT_SHARED.format(address=address, error=reason), file=sys.stderr)
+
+
+def _add_built_in_days(name: str, entries: list[dict[str, str]]) -> None:
+    """Add the first days of the codes that the service has without an import."""
+    table = codes.BUILT_IN[name]
+    for entry in entries:
+        if entry["code"] in table.codes:
+            entry["built_in_from"] = table.get_validity(entry["code"]).first.isoformat()
 
 
 def _to_sandbox(table: CodeTable) -> JsonObject:

@@ -86,6 +86,10 @@ class Portal(Transport):
         """Return whether requests about a taxpayer are made with the company's own client."""
         return self._login_for(tin).is_own
 
+    def client_id_for(self, tin: str) -> str:
+        """Return the id of the client that makes requests about a taxpayer."""
+        return self._login_for(tin).client_id
+
     # Operations
 
     async def log_in(self, tin: str) -> None:

@@ -19,6 +19,7 @@ create table submissions (
   absence_confirmed_at timestamptz,
   first_sent_at timestamptz,
   last_sent_at timestamptz,
+  client_id text,
   submission_uid text,
   last_error jsonb,
   created_at timestamptz not null default clock_timestamp(),
@@ -90,7 +91,7 @@ grant select, insert on submissions to einvoice_service;
 grant update (
   state, fence, lease_until, not_before, claims, sends, reads, absence_confirmations,
       absence_confirmed_at,
-  first_sent_at, last_sent_at, submission_uid, last_error, merged_into, updated_at,
+  first_sent_at, last_sent_at, client_id, submission_uid, last_error, merged_into, updated_at,
       possibly_received, request_sha256,
   has_outcome
 ) on submissions to einvoice_service;
@@ -121,6 +122,8 @@ call describe('submissions', '
   absence_confirmed_at: When the latest absence confirmation was made. Null: none.
   first_sent_at: When it was first sent. Null: never.
   last_sent_at: When it was last sent. Null: never.
+  client_id: Client of the portal that sent it last. A listing of another client does not prove its
+    absence. Null: never sent.
   submission_uid: The portal''s id of the submission. Null: not known.
   last_error: Latest error as {code, message, ...}. Null: none.
   created_at: When it was created.

@@ -14,9 +14,9 @@ select l.code_list, l.code, l.description, l.valid_from, l.valid_to, i.imported_
 
 -- name: code_list_put :exec
 -- Store an import of a list, and notify every process. :codes is a JSON array of {code,
--- description, valid_from, valid_to}, the last two optional: a known code keeps its days, and a new
--- one of a list that was imported before is valid from today. Codes that are missing in a newer
--- list stay, because documents name them.
+-- description, valid_from, valid_to, built_in_from}, the last three optional: a known code keeps
+-- its days, also one that is built in, and a new one of a list that was imported before is valid
+-- from today. Codes that are missing in a newer list stay, because documents name them.
 with stored as (
   insert into code_lists (code_list, code, description, valid_from, valid_to)
   select :code_list,
@@ -25,11 +25,13 @@ with stored as (
          coalesce(
            given.valid_from,
            known.valid_from,
+           given.built_in_from,
            (select current_date from code_list_imports where code_list = :code_list),
            '-infinity'),
          coalesce(given.valid_to, known.valid_to, 'infinity')
     from jsonb_to_recordset(:codes::jsonb)
-         as given (code text, description text, valid_from date, valid_to date)
+         as given (
+           code text, description text, valid_from date, valid_to date, built_in_from date)
     left join code_lists known on known.code_list = :code_list and known.code = given.code
       on conflict (code_list, code) do update
      set description = excluded.description,

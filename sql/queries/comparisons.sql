@@ -121,8 +121,9 @@ select s.id, s.claims, d.number
 
 -- name: unknown_submissions :many
 -- Return the submissions. `is_due`: the end of the listing, requested at :listed_at, has a meaning
--- for those that are due, and, if :is_complete, for those whose absence it confirms.
-select id, claims,
+-- for those that are due, and, if :is_complete, for those whose absence it confirms. `is_own`: they
+-- were sent by the client of the listing, which need not see the documents of another one.
+select id, claims, coalesce(client_id = :client_id, true) as is_own,
        not_before <= clock_timestamp()
        or (:is_complete::boolean
            and last_sent_at + :settle::interval <= :listed_at::timestamptz

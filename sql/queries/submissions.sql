@@ -125,7 +125,7 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
-       request_sha256 = :request_sha256,
+       request_sha256 = :request_sha256, client_id = :client_id,
        lease_until = clock_timestamp() + :lease::interval, updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'
    and (request_sha256 is null or request_sha256 = :request_sha256)
@@ -276,9 +276,9 @@ select d.submission_id, d.number, d.document_hash, c.content
 -- Insert a submission for some documents of another one that was sent. It keeps the promise and the
 -- times of sending.
 insert into submissions (company_id, attempt_key, tin, on_absence, state, split_from,
-       submission_uid, first_sent_at, last_sent_at, possibly_received, last_error)
+       submission_uid, first_sent_at, last_sent_at, client_id, possibly_received, last_error)
 select company_id, :attempt_key, tin, on_absence, :state, id, :submission_uid, first_sent_at,
-       last_sent_at, possibly_received or :possibly_received, :last_error::jsonb
+       last_sent_at, client_id, possibly_received or :possibly_received, :last_error::jsonb
   from submissions
  where company_id = :company_id and id = :id
 returning id;

@@ -243,6 +243,14 @@ EXCLUSION = (
 #: What decides that a document is absent, that work is a suspect, or that a key is free.
 EVIDENCE = (
     Mutant(
+        "absence-proved-by-another-client",
+        "sql/queries/comparisons.sql",
+        "coalesce(client_id = :client_id, true) as is_own",
+        "coalesce(client_id = :client_id, true) or true as is_own",
+        "tests/submission/test_own_clients.py"
+        "::test_a_listing_of_another_client_does_not_prove_absence",
+    ),
+    Mutant(
         "queue-of-the-portal-not-listed",
         "service/submission/following/comparison.py",
         "span.until + CLOCK_TOLERANCE, bool(",

@@ -201,7 +201,7 @@ async def test_a_new_code_of_a_list_is_valid_from_the_import_or_its_own_day(
     path = write_list(tmp_path / "UnitTypes.json", UNITS)
     await read_result(command("import-codes", path))
     dated = {"Code": "KGM", "Name": "kilogram", "valid_to": "2026-12-31"}
-    new = [{"Code": "X4A", "Name": "x"}, {"Code": "X4B", "Name": "x", "valid_from": "2026-07-01"}]
+    new = [{"Code": "QQA", "Name": "x"}, {"Code": "X4B", "Name": "x", "valid_from": "2026-07-01"}]
     await read_result(command("import-codes", write_list(path, [dated, *new])))
     await read_result(command("import-codes", write_list(path, UNITS)))
     today = await owner.fetchval("select current_date")
@@ -209,9 +209,19 @@ async def test_a_new_code_of_a_list_is_valid_from_the_import_or_its_own_day(
     assert [tuple(row) for row in rows] == [
         ("KGM", date.min, date(2026, 12, 31)),
         ("KGX", date.min, date.max),
-        ("X4A", today, date.max),
+        ("QQA", today, date.max),
         ("X4B", date(2026, 7, 1), date.max),
     ]
+
+
+async def test_a_built_in_code_keeps_its_days_when_a_later_import_has_it(
+    command: RunCommand, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    for units in (UNITS[1:], UNITS):
+        path = write_list(tmp_path / "UnitTypes.json", units)
+        await read_result(command("import-codes", path))
+    first = "select valid_from from code_lists where code = 'KGM'"
+    assert await owner.fetchval(first) == date.min
 
 
 async def test_reimported_list_updates_descriptions_and_keeps_codes(

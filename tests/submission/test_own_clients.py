@@ -257,6 +257,25 @@ async def test_the_login_is_not_changed_while_a_document_is_under_way(
     assert (await set_client(api, client_id="next"))["client_id"] == "next"
 
 
+async def test_a_listing_of_another_client_does_not_prove_absence(
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """A client of another taxpayer sees no document of the company."""
+    await add_own_client(sandbox)
+    await add_own_client(sandbox, client_id="stranger", tin="C11111111110")
+    idle = await start(background=False, **KEY)
+    await set_client(idle)
+    invoice_id = await create_lost_invoice(idle, sandbox)
+    await set_client(idle, client_id="stranger")
+    api = await start(**KEY)
+    code = "select last_error ->> 'code' = 'OtherClient' and reads > 3 from submissions"
+    await until(lambda: owner.fetchval(code))
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
+    await set_client(api)
+    await wait_for_status(api, invoice_id, "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
 async def test_the_login_is_not_changed_during_a_cancellation(
     api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:

@@ -182,6 +182,7 @@ async def test_the_world_commits_intents_as_the_statement_does(
                     fence=row.fence,
                     request_sha256=b"",
                     document_hashes=[],
+                    client_id="sandbox-client",
                     lease=LEASE,
                 )
                 assert bool(sent) == world.can_send(key, row.fence, world.timeline), seed

@@ -55,6 +55,13 @@ UNREADABLE = make_reason(
 )
 
 
+SENT_BY_ANOTHER = make_reason(
+    "OtherClient",
+    "It was sent by another client of the portal, whose documents the present one need not see, "
+    "so that its absence is not confirmed.",
+)
+
+
 class LeftRow(TypedDict):
     """The row of unknown_left: counts of submissions."""
 
@@ -79,6 +86,7 @@ class DueRow(UnknownRow):
     """A row of unknown_submissions."""
 
     is_due: bool
+    is_own: bool
 
 
 #: How the listing ended.
@@ -163,8 +171,13 @@ class UnknownOutcomes:
             listed_at=self.listed_at,
             settle=config.portal_settle,
             confirmation_gap=config.portal_confirmation_gap,
+            client_id=self.context.portal.client_id_for(self.tin),
         )
-        await self._decide([row for row in rows if row["is_due"]], listing, ending)
+        due = [row for row in rows if row["is_due"]]
+        await self._decide([row for row in due if row["is_own"]], listing, ending)
+        await self._decide(
+            [row for row in due if not row["is_own"]], listing, ListingUnavailable(SENT_BY_ANOTHER)
+        )
         if listing is not None:
             await self._decide([row for row in rows if not row["is_due"]], listing)
 
