@@ -118,8 +118,9 @@ EXCLUSION = (
     Mutant(
         "hash-of-the-request-not-stored",
         SUBMISSIONS,
-        "       request_sha256 = :request_sha256,\n",
-        "       request_sha256 = case when :request_sha256::bytea is null then '' end,\n",
+        "       request_sha256 = :request_sha256, client_id = :client_id,\n",
+        "       request_sha256 = case when :request_sha256::bytea is null then '' end,"
+        " client_id = :client_id,\n",
         "tests/submission/test_claims.py::test_changed_documents_are_not_sent",
     ),
     removal(
