@@ -151,7 +151,10 @@ def _entry(row: JsonMapping) -> dict[str, str]:
         for name, value in row.items()
         if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))
     ]
-    return {"code": code, "description": str(texts[0]) if texts else "", **_read_days(row)}
+    description = str(texts[0]) if texts else ""
+    if not json_codec.is_valid_text(description):
+        raise TypeError("a description has NUL or an unpaired surrogate")
+    return {"code": code, "description": description, **_read_days(row)}
 
 
 def _read_days(row: JsonMapping) -> dict[str, str]:

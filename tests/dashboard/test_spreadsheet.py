@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import itertools
 import socket
 import tracemalloc
 from contextlib import AsyncExitStack
@@ -63,6 +64,20 @@ async def test_a_list_of_several_pages_is_complete_and_in_order(
     expected = ids[::-1] if query == "?sort=id" else ids
     assert (member.status, len(ids)) == (200, 220)
     assert read_column(member.text, "id") == [str(each) for each in expected]
+
+
+async def test_a_list_has_each_document_once_while_others_are_created(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    await insert_large(owner, site, 2000, 1)
+    before = {str(row["id"]) for row in await owner.fetch("select id from documents")}
+    codes = itertools.count(100_000)
+    async with open_csv(site, member) as response:
+        reading = asyncio.create_task(response.text())
+        while not reading.done():
+            await create_invoice(site, code=next(codes))
+    ids = read_column(await reading, "id")
+    assert len(ids) == len(set(ids)) and before <= set(ids)
 
 
 async def test_a_page_of_large_documents_is_complete(

@@ -258,6 +258,7 @@ async def test_malformed_code_list_is_rejected_and_imports_nothing(
         '[{"Code": null}]',
         '[{"Code": ""}]',
         '[{"Code": "KGM", "valid_from": "soon"}]',
+        '[{"Code": "KGM", "Name": "\\ud800"}]',
         '[{"Code": "KGM", "valid_to": 7}]',
         '[{"Code": "KGM", "valid_from": "2026-02-01", "valid_to": "2026-01-31"}]',
     ):
