@@ -192,13 +192,19 @@ async def test_a_link_shows_what_became_of_a_request_to_its_buyer_alone(
     assert "approved" not in await read_page(stranger)
 
 
-async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
-    receipt: Receipt, site: Client, owner: asyncpg.Connection
-) -> None:
+async def approve(receipt: Receipt, site: Client, owner: asyncpg.Connection) -> int:
+    """Ask for an invoice, approve the request, and return the id of the invoice."""
     await receipt.ask(**NUMBER)
     await decide(site, status="Approve")
     invoice_id = await owner.fetchval("select invoice_id from einvoice_requests")
     assert invoice_id
+    return invoice_id
+
+
+async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
+    receipt: Receipt, site: Client, owner: asyncpg.Connection
+) -> None:
+    invoice_id = await approve(receipt, site, owner)
     await submit(site, invoice_id)
     await wait_until_status(site, invoice_id, "Valid")
     assert "The tax authority has validated the e-invoice." in await read_page(receipt)
@@ -209,10 +215,7 @@ async def test_an_approved_request_shows_the_state_and_the_page_of_its_document(
 async def test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer(
     receipt: Receipt, site: Client, owner: asyncpg.Connection
 ) -> None:
-    await receipt.ask(**NUMBER)
-    await decide(site, status="Approve")
-    invoice_id = await owner.fetchval("select invoice_id from einvoice_requests")
-    assert invoice_id
+    invoice_id = await approve(receipt, site, owner)
     path = f"/api/invoices/{invoice_id}"
     moved = {**(await get_invoice(site, invoice_id))["buyer"], "contactNumber": "+60187654321"}
     await expect(site, 200, "PUT", path, json={"buyer": moved})
