@@ -216,15 +216,14 @@ def _parse_decimal(text: str) -> Decimal:
     """
     if len(text) <= MAX_DIGITS // 2 and "e" not in text and "E" not in text:
         number = Decimal(text)
-        return number or abs(number)
-    exponent = text.lower().partition("e")[2]
-    if (
-        len(text) <= MAX_DIGITS
-        and len(exponent) <= 3
-        and len(f"{(number := Decimal(text)):f}") <= MAX_DIGITS
-    ):
-        return number or abs(number)
-    raise _too_long(text)
+    else:
+        exponent = text.lower().partition("e")[2]
+        if len(text) > MAX_DIGITS or len(exponent) > 3:
+            raise _too_long(text)
+        number = Decimal(text)
+        if len(f"{number:f}") > MAX_DIGITS:
+            raise _too_long(text)
+    return number or abs(number)
 
 
 def _parse_integer(text: str) -> int:

@@ -8,6 +8,7 @@ from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
+from service.api.records import created_response
 from service.db.statements import sql
 from service.documents.kind import INVOICE
 from service.errors import CONSTRAINTS
@@ -15,7 +16,6 @@ from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.idempotency import CLAIM, store_response
 from service.http.requests import warn_of_doubts
-from service.http.responses import success_response
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.sending import submit
@@ -68,8 +68,7 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
         started = await submit.start_if_requested(
             context, conn, company, row["id"], draft.submission
         )
-        warnings = request.get(app_keys.WARNINGS)
-        created = success_response(CREATED, 201, warnings, data={"id": row["id"]})
+        created = created_response(request, CREATED, {"id": row["id"]})
         await store_response(request, conn, created, is_interim=started is not None)
     return await documents.respond_with_outcome(request, CREATED, row["id"], started, 201)
 

@@ -11,6 +11,7 @@ from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
 from service.documents.kind import NOTE, DocumentKind
 from service.documents.optional_members import write_members
+from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.elements import get_object
 from service.errors import ValidationError, violation
 from service.json_types import JsonMapping, JsonObject
@@ -101,14 +102,14 @@ def _write_body(kind: DocumentKind, body: JsonMapping) -> JsonObject:
     """Return the columns that are members of a body, or that follow from them."""
     code = body.get("adjustmentNoteCode" if kind is NOTE else "code")
     # The company is the other party, of which a document keeps nothing.
-    role = "supplier" if "SELF_BILLED" in body.get("type", "") else "buyer"
-    party = _write_json(body.get(role))
+    role = "supplier" if is_self_billed(body) else "buyer"
     return {
         "type": body.get("type"),
         "code": code and int(code),  # 7.0 is an integer, too.
         "is_ready": bool(body.get("isReady")),
-        "buyer": party if role == "buyer" else None,
-        "supplier": party if role == "supplier" else None,
+        "buyer": None,
+        "supplier": None,
+        role: _write_json(body.get(role)),
         "line_items": _write_json(body["lineItems"]),
         "currency_code": body.get("currencyCode") or "MYR",
         "exchange_rate": body.get("exchangeRate"),

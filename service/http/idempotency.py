@@ -162,10 +162,10 @@ async def store_response(
 ) -> None:
     """Store a response with the request's key, in the transaction of its effect.
 
-    `sealed_secrets` are its secrets, encrypted. An interim one is replayed only if the process dies
-    before it stores the final one.
-    The middleware replaces it by the final response. Raises ClaimLost, which rolls the effect back,
-    if another request has the key, or has kept it for longer than a statement waits for a lock.
+    `sealed_secrets` are its secrets, encrypted. The middleware replaces it by the final response;
+    an interim response is replayed only if the process dies before that. Raises ClaimLost, which
+    rolls the effect back, if another request has the key, or has kept it for longer than a
+    statement waits for a lock.
     """
     if (claim := request.get(CLAIM)) is None:
         return
@@ -228,13 +228,16 @@ async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.
     Waits WAIT_SECONDS for the response to the same body.
     """
     until = time.monotonic() + WAIT_SECONDS
-    while True:
-        first = await _read_first(request, claim, LEASE)
-        if first is None or first["status"] is not None or time.monotonic() > until:
-            return first
-        if first["body_sha256"] != claim.body_sha256:
-            return first
+    first = await _read_first(request, claim, LEASE)
+    while (
+        first is not None
+        and first["status"] is None
+        and first["body_sha256"] == claim.body_sha256
+        and time.monotonic() < until
+    ):
         await asyncio.sleep(LOOK_SECONDS)
+        first = await _read_first(request, claim, LEASE)
+    return first
 
 
 async def _read_first(

@@ -64,6 +64,7 @@ class SubmissionRow(TypedDict):
     possibly_received: bool
     first_sent_at: datetime | None
     last_sent_at: datetime | None
+    client_id: str | None
     last_error: str | None
     now: datetime
 
@@ -197,6 +198,7 @@ def _make_submission(
         absence_confirmed_at=row["absence_confirmed_at"],
         first_sent_at=row["first_sent_at"],
         last_sent_at=row["last_sent_at"],
+        client_id=row["client_id"],
         submission_uid=row["submission_uid"],
         possibly_received=row["possibly_received"],
         refusal=error if error.get("code") == state_machine.REFUSED_AGAIN else None,

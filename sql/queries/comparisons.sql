@@ -121,9 +121,8 @@ select s.id, s.claims, d.number
 
 -- name: unknown_submissions :many
 -- Return the submissions. `is_due`: the end of the listing, requested at :listed_at, has a meaning
--- for those that are due, and, if :is_complete, for those whose absence it confirms. `is_own`: they
--- were sent by the client of the listing, which need not see the documents of another one.
-select id, claims, coalesce(client_id = :client_id, true) as is_own,
+-- for those that are due, and, if :is_complete, for those whose absence it confirms.
+select id, claims,
        not_before <= clock_timestamp()
        or (:is_complete::boolean
            and last_sent_at + :settle::interval <= :listed_at::timestamptz
@@ -150,7 +149,7 @@ update submissions s
  where s.company_id = :company_id and s.id = due.id
 returning s.id, s.state, s.on_absence, s.tin, s.fence, s.reads, s.claims, s.absence_confirmations,
           s.absence_confirmed_at, s.submission_uid, s.possibly_received, s.first_sent_at,
-          s.last_sent_at, s.last_error::text as last_error, clock_timestamp() as now;
+          s.last_sent_at, s.client_id, s.last_error::text as last_error, clock_timestamp() as now;
 
 -- name: submission_uncount :exec
 -- Undo the count of a claim that was lost to another process while this one was alive, since it did

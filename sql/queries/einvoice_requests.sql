@@ -49,8 +49,7 @@ select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false
   left join lateral (
        select s.id, s.status,
               r.approved_party is distinct from
-                named_party(case when d.type like '%SELF_BILLED%' then d.supplier
-                                 else d.buyer end::jsonb) as is_replaced
+                named_party(coalesce(d.buyer, d.supplier)::jsonb) as is_replaced
          from document_states s
          join documents d on d.company_id = s.company_id and d.id = s.id
         where s.company_id = :company_id

@@ -86,7 +86,7 @@ select next_due(:states::text[]);
 -- Return a submission without its documents, and the clock.
 select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
        absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
-       last_error::text as last_error, clock_timestamp() as now
+       client_id, last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 

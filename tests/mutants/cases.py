@@ -245,9 +245,9 @@ EXCLUSION = (
 EVIDENCE = (
     Mutant(
         "absence-proved-by-another-client",
-        "sql/queries/comparisons.sql",
-        "coalesce(client_id = :client_id, true) as is_own",
-        "coalesce(client_id = :client_id, true) or true as is_own",
+        "service/submission/following/unknown_outcomes.py",
+        "if sender and sender != self.context.portal.client_id_for(self.tin):",
+        "if False:",
         "tests/submission/test_own_clients.py"
         "::test_a_listing_of_another_client_does_not_prove_absence",
     ),

@@ -53,8 +53,6 @@ UNREADABLE = make_reason(
     "The portal lists an unreadable document that may be this one, "
     "so that its absence is not confirmed: {}",
 )
-
-
 SENT_BY_ANOTHER = make_reason(
     "OtherClient",
     "It was sent by another client of the portal, whose documents the present one need not see, "
@@ -86,7 +84,6 @@ class DueRow(UnknownRow):
     """A row of unknown_submissions."""
 
     is_due: bool
-    is_own: bool
 
 
 #: How the listing ended.
@@ -171,25 +168,23 @@ class UnknownOutcomes:
             listed_at=self.listed_at,
             settle=config.portal_settle,
             confirmation_gap=config.portal_confirmation_gap,
-            client_id=self.context.portal.client_id_for(self.tin),
         )
-        due = [row for row in rows if row["is_due"]]
-        await self._decide([row for row in due if row["is_own"]], listing, ending)
-        await self._decide(
-            [row for row in due if not row["is_own"]], listing, ListingUnavailable(SENT_BY_ANOTHER)
-        )
+        await self._decide([row for row in rows if row["is_due"]], listing, ending)
         if listing is not None:
             await self._decide([row for row in rows if not row["is_due"]], listing)
 
     def ending_for(self, submission: Submission, ending: Ending, odd: Iterable[OddRow]) -> Ending:
         """Return the event with which the comparison ends for one submission.
 
-        The listing confirms absence only if it starts before the first send and has no unreadable
-        row that may be one of the documents, and if the receipts of the submission's other
-        documents were read.
+        The listing confirms absence only if the client that sent the submission read it, it starts
+        before the first send and has no unreadable row that may be one of the documents, and if the
+        receipts of the submission's other documents were read.
         """
         if isinstance(ending, ListingUnavailable) or not ending.complete:
             return ending
+        sender = submission.client_id
+        if sender and sender != self.context.portal.client_id_for(self.tin):
+            return ListingUnavailable(SENT_BY_ANOTHER)
         if row := _find_obstacle(submission, odd):
             message = UNREADABLE["message"].format(row.key)
             return ListingUnavailable({**UNREADABLE, "message": message})

@@ -86,6 +86,7 @@ class Submission:
     absence_confirmed_at: datetime | None = None
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
+    client_id: str | None = None  # of the portal, that sent it last
     submission_uid: str | None = None
     possibly_received: bool = False  # it was sent before, and appeared absent
     refusal: Error | None = None  # the error that refused a possibly received submission
