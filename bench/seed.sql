@@ -21,7 +21,7 @@ returning owner_id, key_id;
 -- name: invoices_seed :exec
 -- Insert invoices with codes :first to :last and five lines each, over one year. Those of a day
 -- are one second apart. Each name is unique.
-insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_name, buyer,
+insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_text, buyer,
        line_items, net_amount, excluding_tax, including_tax, payable_amount, bytes,
        optional_members)
 select :company_id::bigint, 'invoice', code, 2026, 'INVOICE',
@@ -62,10 +62,10 @@ counted as (
   select company_id, kind, status, type, 0, count(*)
     from stated
    group by company_id, kind, status, type)
-insert into buyer_words (company_id, word, name, invoice_id)
-select company_id, word, buyer_name, id
+insert into buyer_words (company_id, word, buyer_text, invoice_id)
+select company_id, word, buyer_text, id
   from documents
- cross join string_to_table(buyer_name, ' ') word
+ cross join string_to_table(buyer_text, ' ') word
  where company_id = any(:company_ids::bigint[]);
 
 -- name: invoice_enlarge :exec

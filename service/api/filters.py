@@ -150,8 +150,8 @@ SEARCH = QueryParameter(
     "query",
     {"type": "string", "maxLength": MAX_SEARCH_TEXT},
     "Search text: a code, a full code (also without its zeros, or one under which the document was "
-    "submitted), a reference, a uuid of the portal, or a part of the buyer's name that begins with "
-    "a word.",
+    "submitted), a reference, a uuid of the portal, or a part of the buyer's name and TIN that "
+    "begins with a word.",
     read_words,
 )
 MOST_COUNTED = 10**6
@@ -171,6 +171,23 @@ COUNT_TO = QueryParameter(
     "`meta.total_is_exact` is false if there are more than `meta.total`.",
     _read_count,
     "range",
+)
+
+
+def _read_cursor(text: str) -> int:
+    """Return the id that a page follows. Raises ValueError."""
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        return int(text)
+    raise ValueError("after must be the id of a record.")
+
+
+AFTER = QueryParameter(
+    "after",
+    {"type": "integer", "minimum": 0},
+    "An id: the page has the first records after it, instead of those of a number. Needs the order "
+    "`id` or `-id`. `next_page_url` continues, and leads to an empty page at the end. `total` "
+    "and `last_page` include the records before it.",
+    _read_cursor,
 )
 DOCUMENT_SORTS = tuple(
     f"{sign}{name}"
@@ -194,8 +211,10 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
         _limit("updated_from", "The earliest change of the record, or its day.", is_last=False),
         _limit("updated_to", "The latest change of the record, or its day.", is_last=True),
         one_of("is_ready", ("true", "false")),
+        QueryParameter("buyer_tin", {"type": "string"}, "The TIN of the buyer.", str.strip),
         _amount("amount_from", "The lowest payable amount."),
         _amount("amount_to", "The highest payable amount."),
         SEARCH,
         COUNT_TO,
+        AFTER,
     )

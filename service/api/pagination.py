@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service import json_codec
-from service.api.filters import COUNT_TO, NEWEST_FIRST, read_filters
+from service.api.filters import AFTER, COUNT_TO, NEWEST_FIRST, read_filters
 from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
 from service.http import app_keys, requests
@@ -55,12 +55,13 @@ class Page:
     @property
     def is_plain(self) -> bool:
         """True without filter and sort order: the cheapest page, whose total is always exact."""
-        return self.kept.keys() <= {COUNT_TO.name}
+        return self.kept.keys() <= {COUNT_TO.name} and self.filters.get(AFTER.name) is None
 
-    def meta(self, total: int, is_exact: bool = True) -> JsonObject:
+    def meta(self, total: int, is_exact: bool = True, ids: Sequence[int] = ()) -> JsonObject:
         """Return the nine members of company lists, with relative URLs that keep the filters.
 
-        With `count_to`, also whether the total is exact. Spec: Pagination meta
+        With `count_to`, also whether the total is exact. `ids` are those of the records, and
+        needed if the page is after an id. Spec: Pagination meta
         """
         position = self._position(total)
         last = position["last_page"]
@@ -69,12 +70,17 @@ class Page:
         def url(number: int) -> str:
             return f"{self.path}?page={number}&{rest}"
 
+        following = url(self.number + 1) if self.number < last else None
+        if self.filters.get(AFTER.name) is not None:
+            is_full = len(ids) == self.per_page
+            following = f"{self.path}?after={ids[-1]}&{rest}" if is_full else None
+
         return {
             **position,
             "first_page": 1,
             "first_page_url": url(1),
             "last_page_url": url(last),
-            "next_page_url": url(self.number + 1) if self.number < last else None,
+            "next_page_url": following,
             "previous_page_url": url(min(self.number - 1, last)) if self.number > 1 else None,
             **({"total_is_exact": is_exact} if self.filters.get(COUNT_TO.name) else {}),
         }
@@ -115,8 +121,12 @@ def read_page(
     if sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
     values = read_filters(query, filters, request.app[app_keys.CONFIG].time_zone, violations)
+    if values.get(AFTER.name) is not None and (number > 1 or sort.lstrip("-") != "id"):
+        message = "after needs the order id or -id, and no page."
+        violations.append(violation(AFTER.name, "conflict", message))
     reject(violations)
-    kept = {name: text for name, text in query.items() if text and name not in ("page", "per_page")}
+    places = ("page", "per_page", AFTER.name)
+    kept = {name: text for name, text in query.items() if text and name not in places}
     return Page(request.path, number, per_page, sort, values, kept)
 
 

@@ -101,7 +101,7 @@ async def list_records(
     page = read_page(request, filters, sorts)
     rows = await _read_page(request, page, name)
     ids, records = _split(rows)
-    meta = _make_meta(page, rows)
+    meta = _make_meta(page, rows, ids)
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     if len(records) == len(ids):
         return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
@@ -113,11 +113,12 @@ async def list_records(
 async def read_ids(request: web.Request, page: Page, name: str) -> tuple[list[int], JsonObject]:
     """Return the ids of the records of a page, and the `meta` of the list."""
     rows = await _read_page(request, page, name, budget=0)
-    return _split(rows)[0], _make_meta(page, rows)
+    ids, _ = _split(rows)
+    return ids, _make_meta(page, rows, ids)
 
 
-def _make_meta(page: Page, rows: list[Row]) -> JsonObject:
-    return page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True))
+def _make_meta(page: Page, rows: list[Row], ids: Sequence[int]) -> JsonObject:
+    return page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True), ids)
 
 
 async def read_parts(

@@ -133,7 +133,7 @@ end $$;
 comment on procedure keep_metadata_entries is
   'Keep the metadata of a table in metadata_entries by triggers.';
 
--- The words of buyers' names, so that a search by name need not read all names of a company. An
+-- The words of buyers' names, so that a search by name need not read all buyers of a company. An
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
   immutable parallel safe language sql
@@ -147,22 +147,22 @@ begin
     insert into document_states (company_id, id, kind, type)
     values (new.company_id, new.id, new.kind, new.type);
   end if;
-  if new.buyer_name is not null
+  if new.buyer_text is not null
      and not exists (select
                        from buyer_words
                       where company_id = new.company_id
-                        and word = split_part(new.buyer_name, ' ', 1)
-                        and name = new.buyer_name) then
-    insert into buyer_words (company_id, word, name, invoice_id)
-    select distinct new.company_id, word, new.buyer_name, new.id
-      from string_to_table(new.buyer_name, ' ') word
+                        and word = split_part(new.buyer_text, ' ', 1)
+                        and buyer_text = new.buyer_text) then
+    insert into buyer_words (company_id, word, buyer_text, invoice_id)
+    select distinct new.company_id, word, new.buyer_text, new.id
+      from string_to_table(new.buyer_text, ' ') word
      where word <> '';
   end if;
   return null;
 end $$;
 comment on function add_document_parts is
-  'Add the state of an inserted document, a draft, and the words of a name that no invoice has had '
-  'before. One trigger, since each costs a create 2 to 4 % of the time of PostgreSQL.';
+  'Add the state of an inserted document, a draft, and the words of a buyer that no invoice has '
+  'had before. One trigger, since each costs a create 2 to 4 % of the time of PostgreSQL.';
 
 create function copy_to_document_state() returns trigger language plpgsql as $$
 begin
@@ -263,7 +263,7 @@ create table documents (
   is_ready boolean not null default false,
   issue_date timestamptz not null,
   buyer json,
-  buyer_name text collate "C",
+  buyer_text text collate "C",
   supplier json,
   line_items json not null,
   currency_code text not null default 'MYR',
@@ -305,8 +305,8 @@ create unique index adjustment_notes_reference_once on documents (company_id, re
 create index documents_live on documents (company_id, kind, id) where deleted_at is null;
 create index documents_by_issue_date on documents (company_id, kind, issue_date, id)
   where deleted_at is null;
--- The invoices with a name that a search has found.
-create index documents_by_buyer on documents (company_id, buyer_name) where buyer_name is not null;
+-- The invoices with a buyer that a search has found.
+create index documents_by_buyer on documents (company_id, buyer_text) where buyer_text is not null;
 -- The notes to an invoice.
 create index documents_by_invoice on documents (company_id, invoice_id)
   where invoice_id is not null;
@@ -317,7 +317,7 @@ call keep_companies_apart('documents');
 grant select, insert, update on documents to einvoice_service;
 grant select on documents to einvoice_reader;
 call keep_metadata_entries('documents');
-create trigger add_parts after insert or update of buyer_name on documents for each row
+create trigger add_parts after insert or update of buyer_text on documents for each row
   execute function add_document_parts();
 create trigger copy_to_state after update on documents for each row
   when ((old.type, old.deleted_at) is distinct from (new.type, new.deleted_at))
@@ -351,7 +351,8 @@ call describe('documents', '
   issue_date: When it is issued.
   buyer: Buyer of an invoice as the API shows it. Null for self-billed invoices, while not known,
     and for other documents.
-  buyer_name: Name of the buyer as searches compare it, by search_text. Null without a buyer.
+  buyer_text: Name and TIN of the buyer as searches compare them, by search_text. Null without a
+    buyer.
   supplier: Supplier of a self-billed invoice as the API shows it. Null for other documents.
   line_items: Line items as the API shows them.
   currency_code: Currency of all amounts, ISO 4217. Notes have that of the document which they
@@ -422,24 +423,25 @@ call describe('document_states', '
   deleted_at: When the document was deleted. Null: not deleted. Written by a trigger.
 ');
 
--- Transactions that add the same name at once add a row each, so that none waits for another.
+-- Transactions that add the same buyer at once add a row each, so that none waits for another.
 create table buyer_words (
   company_id bigint not null,
   word text collate "C" not null,
-  name text collate "C" not null,
+  buyer_text text collate "C" not null,
   invoice_id bigint not null,
-  primary key (company_id, word, name, invoice_id)
+  primary key (company_id, word, buyer_text, invoice_id)
 );
 call keep_companies_apart('buyer_words');
 grant select, insert on buyer_words to einvoice_service;
 grant select on buyer_words to einvoice_reader;
 call describe('buyer_words', '
-  Words of the names of buyers, also of names that no invoice has any more. Written by a trigger.
+  Words of the names of buyers and their TINs, also of those that no invoice has any more. Written
+  by a trigger.
 
   company_id: Company of the invoices.
-  word: A word of the name.
-  name: A name as documents.buyer_name has it.
-  invoice_id: The first invoice with the name.
+  word: A word of the text.
+  buyer_text: A text of documents.buyer_text.
+  invoice_id: The first invoice with the text.
 ');
 
 create table code_lists (

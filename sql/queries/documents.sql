@@ -15,14 +15,15 @@ with tenant as materialized (
          set_config('app.client_address', :client_address, true)
 ), stored as (
   insert into documents (company_id, kind, type, code, code_year, invoice_id,
-         consolidated_invoice_id, month, invoice_ids, is_ready, issue_date, buyer, buyer_name,
+         consolidated_invoice_id, month, invoice_ids, is_ready, issue_date, buyer, buyer_text,
          supplier, line_items, currency_code, exchange_rate, reference, metadata, optional_members,
          net_amount, excluding_tax, including_tax, payable_amount, prepaid_amount, taxes, bytes)
   select :company_id::bigint, :kind::text, :type::text, :code::bigint, :code_year::smallint,
          :invoice_id::bigint, :consolidated_invoice_id::bigint, :month::date,
          :invoice_ids::bigint[], :is_ready::boolean, :issue_date::timestamptz, :buyer::json,
-         search_text(:buyer::json ->> 'name'), :supplier::json, :line_items::json,
-         :currency_code::text, :exchange_rate::numeric, :reference::text, :metadata::json,
+         search_text((:buyer::json ->> 'name')
+                     || coalesce(' ' || (:buyer::json ->> 'tin'), '')),
+         :supplier::json, :line_items::json, :currency_code::text, :exchange_rate::numeric, :reference::text, :metadata::json,
          :optional_members::text, :net_amount::numeric, :excluding_tax::numeric,
          :including_tax::numeric, :payable_amount::numeric, :prepaid_amount::numeric,
          :taxes::jsonb, :bytes::int
@@ -211,7 +212,8 @@ with former as (
          is_ready = :is_ready::boolean,
          issue_date = :issue_date::timestamptz,
          buyer = :buyer::json,
-         buyer_name = search_text(:buyer::json ->> 'name'),
+         buyer_text = search_text((:buyer::json ->> 'name')
+                                  || coalesce(' ' || (:buyer::json ->> 'tin'), '')),
          supplier = :supplier::json,
          line_items = :line_items::json,
          currency_code = :currency_code::text,

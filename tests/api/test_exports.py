@@ -37,10 +37,10 @@ async def insert_copies(
     """Insert rows like an invoice until there are `count`, faster than by requests."""
     await owner.execute(
         """
-        insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_name,
+        insert into documents (company_id, kind, code, code_year, type, issue_date, buyer_text,
                buyer, line_items, net_amount, excluding_tax, including_tax, payable_amount, bytes,
                optional_members)
-        select company_id, kind, code + n, code_year, type, issue_date, buyer_name,
+        select company_id, kind, code + n, code_year, type, issue_date, buyer_text,
                buyer::jsonb || $3::jsonb,
                line_items, net_amount, excluding_tax, including_tax, payable_amount,
                bytes + octet_length($3::text), optional_members

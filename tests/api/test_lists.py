@@ -8,6 +8,7 @@ import pytest
 from yarl import URL
 
 from tests.api.test_exports import insert_copies
+from tests.api.test_notes import create_note
 from tests.api.test_specification import META
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
@@ -289,6 +290,72 @@ async def test_query_finds_the_present_name_of_a_buyer(api: Client) -> None:
     assert await list_codes(api, query="binti") == []
     await expect(api, 200, "DELETE", f"/api/invoices/{invoice_id}")
     assert await list_codes(api, query="rosmah") == []
+
+
+async def test_buyers_are_found_by_tin(api: Client) -> None:
+    """A query finds the beginning of a TIN, and buyer_tin the whole one."""
+    tins = ("C1234567890", "C12345678900", "IG12345678900")
+    for code, tin in enumerate(tins, start=1):
+        await create_invoice(api, code=code, buyer=buyer(name=f"Buyer {code}", tin=tin))
+    await create_invoice(api, code=4, buyer=buyer(name=tins[0]))  # has no TIN
+    assert await list_codes(api, query="c1234567890") == [4, 2, 1]
+    assert await list_codes(api, query="buyer 2 c123") == [2]
+    assert await list_codes(api, query="1234567890") == []
+    for code, tin in enumerate(tins, start=1):
+        for text in (tin, f" {tin.lower()} "):
+            assert await list_codes(api, buyer_tin=text) == [code], text
+    assert await list_codes(api, buyer_tin=tins[0], query="Buyer 1") == [1]
+    for query in ("Buyer 2", "absent"):
+        assert await list_codes(api, buyer_tin=tins[0], query=query) == []
+    for text in ("C123", "buyer", " ", "-"):
+        assert await list_codes(api, buyer_tin=text) == [], text
+    changed = invoice(code=1, buyer=buyer(tin=tins[2]))
+    invoice_id = (await get_page(api, buyer_tin=tins[0]))[1][0]["id"]
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json=changed)
+    assert await list_codes(api, buyer_tin=tins[2]) == [3, 1]
+
+
+async def test_notes_are_found_by_the_tin_of_the_buyer_of_their_invoice(api: Client) -> None:
+    for code, tin in enumerate(("C1234567890", "C2345678900"), start=1):
+        invoice_id = await create_valid_invoice(api, code=code, buyer=buyer(tin=tin))
+        await create_note(api, invoice_id, adjustmentNoteCode=code)
+    for query in ("buyer_tin=C2345678900", "query=c2345", "query=c2345&buyer_tin=c2345678900"):
+        body = await expect(api, 200, "GET", f"/api/adjustment-notes?{query}")
+        assert [found["code"] for found in body["data"]] == [2], query
+
+
+async def test_a_walk_by_after_misses_and_repeats_nothing(api: Client) -> None:
+    """Invoices are created and deleted during the walk. Its total is that of the list."""
+    ids = await create_with_codes(api, *range(1, 8))
+    for query in ("per_page=2", "per_page=2&status=Draft", "per_page=2&query=aminah&count_to=1"):
+        place: str | None = f"/api/invoices?{query}&after={ids[-1] + 1}"
+        walked: list[int] = []
+        while place:
+            body = await expect(api, 200, "GET", place)
+            walked += [found["id"] for found in body["data"]]
+            place = body["meta"]["next_page_url"]
+            ids += await create_with_codes(api, len(ids) + 1)
+            assert body["meta"]["previous_page_url"] is None
+            if "count_to" not in query:
+                assert body["meta"]["total"] == len(ids) - 1
+        assert walked == ids[: len(walked)][::-1] and len(walked) >= 7, query
+    await expect(api, 200, "DELETE", f"/api/invoices/{ids[1]}")
+    _, data = await get_page(api, after=ids[1], sort="id", per_page=2)
+    assert [found["id"] for found in data] == ids[2:4]
+
+
+@pytest.mark.parametrize(
+    "query, rule",
+    [
+        ("after=first", "filter"),
+        ("after=-1", "filter"),
+        ("after=1&page=2", "conflict"),
+        ("after=1&sort=code", "conflict"),
+    ],
+)
+async def test_an_invalid_after_is_a_violation(api: Client, query: str, rule: str) -> None:
+    body = await expect(api, 422, "GET", f"/api/invoices?{query}")
+    assert list_rules(body) == [("after", rule)]
 
 
 async def test_query_finds_a_full_code_whose_prefix_ends_with_digits(api: Client) -> None:

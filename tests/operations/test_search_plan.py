@@ -18,7 +18,7 @@ INVOICES = 5000
 RENAME = """
     update documents
        set buyer = jsonb_set(buyer::jsonb, '{name}', to_jsonb('Buyer ' || code)),
-           buyer_name = 'buyer ' || code
+           buyer_text = 'buyer ' || code
 """
 SEQUENTIAL = """
     select coalesce(sum(seq_scan), 0)

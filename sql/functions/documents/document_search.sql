@@ -12,7 +12,8 @@ create or replace function document_search(
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-  words text := filters ->> 'query';
+  is_searched boolean := filters ?| array['query', 'buyer_tin'];
+  after bigint := filters ->> 'after';
   statuses text[] := string_to_array(filters ->> 'status', ',');
   of_type text := filters ->> 'type';
   -- An order by the time of change reads the index of these times.
@@ -22,28 +23,31 @@ declare
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
   is_maintained boolean :=  -- The total of these filters is kept in record_counts.
-    filters - '{status,type,count_to}'::text[] = '{}';
+    filters - '{status,type,count_to,after}'::text[] = '{}';
   count_to bigint := filters ->> 'count_to';
   -- One match more than the page and the bound need shows that there are more. Null: no bound.
   most bigint :=
     case when count_to is not null then greatest(count_to, skipped + per_page) + 1 end;
   -- The newest matches are enough for a page of the newest.
   matching bigint[] :=
-    case when words is not null
+    case when is_searched
          then documents_matching(
                 for_company, of_kind, filters, described,
-                case when sort_order = '-id' then most end) end;
+                case when sort_order = '-id' and after is null then most end) end;
 begin
   return query
   -- Matches are found and sorted by indexes alone where possible: only the page is read.
   with found as not materialized (
     select d.id, d.issue_date, d.code, d.updated_at, d.amount
       from documents_filtered(for_company, of_kind, present, described) d
-     where words is null or d.id = any (matching)
+     where not is_searched or d.id = any (matching)
   ), page as materialized (
     select row_number() over () as place, ordered.id
       from (select found.id
               from found
+             where after is null
+                or sort_order = '-id' and found.id < after
+                or sort_order = 'id' and found.id > after
              order by case when sort_order = 'id' then found.id end,
                       case when sort_order = '-id' then found.id end desc,
                       case when sort_order = 'issue_date' then found.issue_date end,
@@ -77,4 +81,5 @@ comment on function document_search is
   'A page of the documents of a kind that match filters, in a sort order: rows of the total and an '
   'id. An empty page is a row with the total alone. The total is maintained for filters by status '
   'and type, else it is counted: all matches, or with count_to about so many. is_exact is false '
-  'if there are more.';
+  'if there are more. With the filter `after`, an id, the page has the first ones after this id; '
+  'the total includes those before it.';

@@ -6,14 +6,14 @@ create or replace function documents_matching(
   set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-  words text := filters ->> 'query';
+  words text := coalesce(filters ->> 'query', filters ->> 'buyer_tin');
   identified bigint[] := documents_identified(for_company, of_kind, words);
-  wanted_name text := search_text(words);
-  name_words text[] := string_to_array(wanted_name, ' ');
-  first_word text := name_words[1];
-  last_word text := name_words[cardinality(name_words)];  -- a word of the name begins with it
-  -- Where very many names have the last word, those with the first one are read.
-  is_first_read boolean := cardinality(name_words) > 1 and 10000 = (
+  wanted text := search_text(words);
+  wanted_words text[] := string_to_array(wanted, ' ');
+  first_word text := wanted_words[1];
+  last_word text := wanted_words[cardinality(wanted_words)];  -- a word of the text begins with it
+  -- Where very many buyers have the last word, those with the first one are read.
+  is_first_read boolean := cardinality(wanted_words) > 1 and 10000 = (
     select count(*)
       from (select
               from buyer_words w
@@ -22,25 +22,25 @@ declare
                and w.word < last_word || chr(1114111)
              order by w.word
              limit 10000) each);
-  names text[];
-  -- Of very many matches, the newest are found sooner without the index of names.
+  texts text[];
+  -- Of very many matches, the newest are found sooner without the index of buyers.
   is_walked boolean;
 begin
-  select array_agg(distinct each.name), most is not null and count(*) = 10000
-    into names, is_walked
-    from (select w.name
+  select array_agg(distinct each.buyer_text), most is not null and count(*) = 10000
+    into texts, is_walked
+    from (select w.buyer_text
             from buyer_words w
            where w.company_id = for_company
              and (not is_first_read or w.word = first_word)
              and (is_first_read
                   or w.word >= last_word and w.word < last_word || chr(1114111))
-             and position(' ' || wanted_name in ' ' || w.name) > 0
+             and position(' ' || wanted in ' ' || w.buyer_text) > 0
            limit case when most is not null then 10000 end) each;
   is_walked := is_walked or most is not null and 10000 = (
     select count(*)
       from (select
               from documents d
-             where d.company_id = for_company and d.buyer_name = any (names)
+             where d.company_id = for_company and d.buyer_text = any (texts)
              limit 10000) each);
   return array(
     select d.id
@@ -51,7 +51,7 @@ begin
        from documents_filtered(for_company, of_kind, filters, described) d
       where is_walked
         and d.id <> all (identified)
-        and position(' ' || wanted_name in ' ' || d.buyer_name) > 0
+        and position(' ' || wanted in ' ' || d.buyer_text) > 0
       order by d.id desc
       limit most)
      union all
@@ -60,12 +60,13 @@ begin
        join documents_filtered(for_company, of_kind, filters, described) d on d.named_by = n.id
       where not is_walked
         and n.company_id = for_company
-        and n.buyer_name = any (names)
+        and n.buyer_text = any (texts)
         and d.id <> all (identified)
       order by d.id desc
       limit most));
 end $$;
 comment on function documents_matching is
   'Ids of the documents of a kind that match the filters of a list, with a code, a full code, a '
-  'reference, a uuid of the portal, or a part of the buyer''s name that begins with a word. Of '
-  'those with the name the newest `most`, or all if that is null.';
+  'reference, a uuid of the portal, or a part of the buyer''s name and TIN that begins with a '
+  'word. Without a search text, it is the TIN of the filter. Of those with the buyer the newest '
+  '`most`, or all if that is null.';

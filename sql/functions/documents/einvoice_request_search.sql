@@ -18,7 +18,7 @@ declare
          then metadata_matching(for_company, 'einvoice_requests', filters -> 'metadata') end;
   is_maintained boolean :=  -- The total of these filters is kept in record_counts.
     filters - '{status,type}'::text[] = '{}';
-  wanted_name text := search_text(words);
+  wanted text := search_text(words);
 begin
   return query
   with found as not materialized (
@@ -31,8 +31,9 @@ begin
        and (described is null or e.id = any (described))
        and (words is null
             or lower(e.invoice_code) = lower(words)
-            or wanted_name <> ''
-               and position(' ' || wanted_name in ' ' || search_text(e.buyer ->> 'name')) > 0)
+            or wanted <> ''
+               and position(' ' || wanted in ' ' || search_text(
+                     concat_ws(' ', e.buyer ->> 'name', e.buyer ->> 'tin'))) > 0)
   ), page as materialized (
     select row_number() over () as place, ordered.id
       from (select found.id
