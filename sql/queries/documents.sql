@@ -23,7 +23,8 @@ with tenant as materialized (
          :invoice_ids::bigint[], :is_ready::boolean, :issue_date::timestamptz, :buyer::json,
          search_text((:buyer::json ->> 'name')
                      || coalesce(' ' || (:buyer::json ->> 'tin'), '')),
-         :supplier::json, :line_items::json, :currency_code::text, :exchange_rate::numeric, :reference::text, :metadata::json,
+         :supplier::json, :line_items::json, :currency_code::text, :exchange_rate::numeric,
+         :reference::text, :metadata::json,
          :optional_members::text, :net_amount::numeric, :excluding_tax::numeric,
          :including_tax::numeric, :payable_amount::numeric, :prepaid_amount::numeric,
          :taxes::jsonb, :bytes::int
