@@ -171,7 +171,7 @@ async def create_record(api: AnyClient, path: str, **body: Any) -> Any:
 
 
 async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:
-    """Insert rows of comparisons, holds and manual resolution for the first submission."""
+    """Insert rows of comparisons and holds for the first submission."""
     for insert in (
         "into comparisons (company_id, compared_at) select company_id, now()",
         "into sending_holds (company_id, reason, released_at)"
@@ -180,8 +180,6 @@ async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:
         " select company_id, 'orphan', tin, 'X', 'X', now(), 'comparison'",
         "into portal_odd_rows (company_id, row_key, operation, tin, problems, shown)"
         " select company_id, 'X', 'search', tin, 'X', 'X'",
-        "into manual_resolutions (company_id, submission_id, outcome, uuids, note)"
-        " select company_id, id, 'not_received', '{}', 'X'",
     ):
         await owner.execute(f"insert {insert} from submissions order by id limit 1")
 

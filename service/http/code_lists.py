@@ -26,19 +26,18 @@ class CodeLists(Loop):
     def __init__(self, database: Database) -> None:
         super().__init__("code lists", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
         self._database = database
-        self._imports: dict[str, int] | None = None  # of the tables in use
+        self._versions: list[tuple[object, ...]] | None = None  # of the tables in use
 
     async def work(self) -> None:
         """Use the lists in the database if there was an import since the last round."""
         async with self._database.across() as conn:
-            rows = await sql.code_list_imports(conn)
-            imports = {row["code_list"]: row["number"] for row in rows}
-            if imports == self._imports:
+            versions = [tuple(row) for row in await sql.code_list_versions(conn)]
+            if versions == self._versions:
                 return
             tables = make_tables(await sql.code_list_codes(conn))
         codes.replace_tables(tables)
-        # An import between the two statements has a higher number than this, so it is loaded again.
-        self._imports = imports
+        # An import between the two statements has another version, so it is loaded again.
+        self._versions = versions
 
 
 def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:

@@ -450,6 +450,7 @@ create table code_lists (
   description text not null,
   valid_from date not null,
   valid_to date not null default 'infinity',
+  imported_at timestamptz not null default clock_timestamp(),
   primary key (code_list, code),
   constraint code_lists_valid_to_after_valid_from check (valid_to >= valid_from)
 );
@@ -465,20 +466,5 @@ call describe('code_lists', '
   valid_from: First day on which the code is valid. -infinity: from its first list on, as far as
     is known.
   valid_to: Last day on which the code is valid. infinity: it has no known end.
-');
-
--- By the imports, running processes recognise a newer list.
-create table code_list_imports (
-  code_list text primary key,
-  number bigint not null,
-  imported_at timestamptz not null
-);
-grant select, insert, update, delete on code_list_imports to einvoice_service;
-grant select on code_list_imports to einvoice_reader;
-call describe('code_list_imports', '
-  The latest import of each code list, the same for all companies. Written with the codes.
-
-  code_list: Name of the list.
-  number: Number of imports of the list.
-  imported_at: When the list was imported last.
+  imported_at: When the code was imported last. That of the list is the latest of its codes.
 ');

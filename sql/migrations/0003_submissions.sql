@@ -431,31 +431,3 @@ call describe('sending_holds', '
   known_until: A time before which the database has recorded everything that was sent. Null: not
     known.
 ');
-
-create table manual_resolutions (
-  company_id bigint not null references companies,
-  id bigint generated always as identity,
-  submission_id bigint not null,
-  outcome text not null,
-  uuids text[] not null,
-  note text not null,
-  resolved_at timestamptz not null default clock_timestamp(),
-  primary key (company_id, id),
-  foreign key (company_id, submission_id) references submissions (company_id, id),
-  constraint manual_resolutions_outcome check (outcome in ('received', 'not_received'))
-);
-call keep_companies_apart('manual_resolutions');
-grant select, insert on manual_resolutions to einvoice_service;
-grant select on manual_resolutions to einvoice_reader;
-call describe('manual_resolutions', '
-  Manual resolutions of submissions. Written once by the command resolve-submission, never
-  changed.
-
-  company_id: Company of the submission.
-  id: Identifies the resolution.
-  submission_id: Submission that was resolved.
-  outcome: received or not_received.
-  uuids: Uuids of the documents that the portal has. Empty when not received.
-  note: What the person wrote.
-  resolved_at: When it was resolved.
-');

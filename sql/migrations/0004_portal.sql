@@ -1,4 +1,4 @@
--- Rows of the portal that cannot be read, and its rate limits, pauses and refused logins.
+-- Rows of the portal that cannot be read, and its rate limits and refused logins.
 
 create table portal_odd_rows (
   company_id bigint not null references companies,
@@ -43,32 +43,17 @@ call describe('portal_odd_rows', '
   times: How often it was seen, counted at most once a minute.
 ');
 
-create table portal_pauses (
-  client_id text not null,
-  operation text not null,
-  until timestamptz not null,
-  primary key (client_id, operation)
-);
-grant select, insert, update on portal_pauses to einvoice_service;
-grant select on portal_pauses to einvoice_reader;
-call describe('portal_pauses', '
-  Pauses that the portal asked for. Shared by all companies and processes.
-
-  client_id: Client id at the portal.
-  operation: Operation of the portal that must not be called.
-  until: When the pause ends.
-');
-
 -- While several taxpayers wait, one of them gets a share of a bucket; alone, it gets nearly all.
 create table portal_buckets (
   client_id text not null,
   operation text not null,
   taxpayer text not null,
-  taken timestamptz[] not null,
+  taken timestamptz[] not null default '{}',
   takers text[] not null default '{}',
   waiting text[] not null default '{}',
   waiting_until timestamptz[] not null default '{}',
   expected_until timestamptz[] not null default '{null,null,null}',
+  paused_until timestamptz,
   primary key (client_id, operation, taxpayer),
   constraint portal_buckets_takers check (cardinality(takers) = cardinality(taken)),
   constraint portal_buckets_waiting check (cardinality(waiting_until) = cardinality(waiting)),
@@ -77,8 +62,8 @@ create table portal_buckets (
 grant select, insert, update on portal_buckets to einvoice_service;
 grant select on portal_buckets to einvoice_reader;
 call describe('portal_buckets', '
-  Token buckets of the portal''s rate limits. Shared by all companies and processes; written by
-  take_portal_token().
+  Token buckets of the portal''s rate limits, and its pauses. Shared by all companies and processes;
+  tokens are written by take_portal_token().
 
   client_id: Client id at the portal.
   operation: Operation of the portal that is limited.
@@ -89,6 +74,8 @@ call describe('portal_buckets', '
   waiting_until: Until when each taxpayer of waiting counts as waiting.
   expected_until: For each priority, the highest first, until when a further request is expected.
     Requests of lower priorities get no token before.
+  paused_until: When a pause that the portal asked for ends, of the bucket that all taxpayers share.
+    Null: there was none.
 ');
 
 create table refused_logins (
@@ -124,4 +111,4 @@ call describe('refused_logins', '
   retry_at: Until when no process logs in for the taxpayer.
   is_trying: Whether a process makes the next try. It has until retry_at to record the result.
 ');
-grant select, update on portal_buckets, portal_pauses to einvoice_across;
+grant select, update on portal_buckets to einvoice_across;

@@ -127,51 +127,39 @@ call describe('user_audit_log', '
   client_address: Address of the client. Null: not in a request, or not known.
 ');
 
-create table database_identities (
+create table database_state (
   only_one boolean primary key default true,
-  identity text not null,
-  noted_at timestamptz not null default clock_timestamp(),
+  identity text,
+  noted_at timestamptz,
   standbys text[] not null default '{}',
   evidence bigint not null default 0,
   guarded_until timestamptz,
-  constraint database_identities_only_one check (only_one)
-);
-grant select on database_identities to einvoice_service;
-grant select, insert, update on database_identities to einvoice_across;
-grant select on database_identities to einvoice_reader;
-call describe('database_identities', '
-  The database on which the service last ran, in one row. A restored dump, a copy and a promoted
-  standby have another identity.
-
-  only_one: Always true, so that there is one row.
-  identity: Cluster, timeline, database and table, as database_identity() returns them.
-  noted_at: When the identity was noted.
-  standbys: Standbys that had to confirm every commit at the latest evidence, in lower case.
-  evidence: Number of the latest evidence that synchronous standbys confirm every commit.
-  guarded_until: Until then nothing is sent that not all `standbys` have confirmed. Null: there
-    was no evidence.
-');
-
--- Steps of the database's clock, and write transactions that stay open. See note_clock().
-create table database_clock (
-  only_one boolean primary key default true,
   seen_at timestamptz not null default clock_timestamp(),
   stepped_at timestamptz,
   stepped_by interval,
   oldest xid8,
   open_since timestamptz not null default clock_timestamp(),
-  constraint database_clock_only_one check (only_one),
-  constraint database_clock_stepped check ((stepped_at is null) = (stepped_by is null))
+  constraint database_state_only_one check (only_one),
+  constraint database_state_noted check ((identity is null) = (noted_at is null)),
+  constraint database_state_stepped check ((stepped_at is null) = (stepped_by is null))
 );
-insert into database_clock default values;
-grant select on database_clock to einvoice_service;
-grant select, update on database_clock to einvoice_across;
-grant select on database_clock to einvoice_reader;
-call describe('database_clock', '
-  The time of the database as processes saw it, to notice a step backward, and its oldest write
-  transaction. One row.
+insert into database_state default values;
+grant select on database_state to einvoice_service;
+grant select, update on database_state to einvoice_across;
+grant select on database_state to einvoice_reader;
+call describe('database_state', '
+  One row: the database on which the service last ran, its time as processes saw it, to notice a
+  step backward, and its oldest write transaction. A restored dump, a copy and a promoted standby
+  have another identity. Written by record_database_identity(), record_evidence() and note_clock().
 
-  only_one: True.
+  only_one: Always true, so that there is one row.
+  identity: Cluster, timeline, database and table, as database_identity() returns them. Null: the
+    service has not run yet.
+  noted_at: When the identity was noted.
+  standbys: Standbys that had to confirm every commit at the latest evidence, in lower case.
+  evidence: Number of the latest evidence that synchronous standbys confirm every commit.
+  guarded_until: Until then nothing is sent that not all `standbys` have confirmed. Null: there
+    was no evidence.
   seen_at: The latest time that was seen, to a few seconds.
   stepped_at: When the latest step backward was noticed. Null: never.
   stepped_by: How far it was at least. Null: there was none.

@@ -143,7 +143,7 @@ update submissions s
           from submissions c
          where c.company_id = :company_id and c.id = any (:ids::bigint[]) and c.state = 'Uncertain'
            and (c.lease_until is null or c.lease_until < clock_timestamp())
-           and database_identity() = (select identity from database_identities)
+           and database_identity() = (select identity from database_state)
          order by c.id
            for update skip locked) due
  where s.company_id = :company_id and s.id = due.id
@@ -325,7 +325,7 @@ returning id;
 -- another database than the noted one, whose rows may be older than the listing.
 insert into comparisons (company_id, compared_at, listed, found)
 select :company_id::bigint, :compared_at::timestamptz, :listed::int, :found::int
- where database_identity() = (select identity from database_identities)
+ where database_identity() = (select identity from database_state)
     on conflict (company_id) do update
    set compared_at = excluded.compared_at, listed = excluded.listed, found = excluded.found,
        failures = 0, retry_at = null;
@@ -340,7 +340,7 @@ select hold_sending(:reason);
 update sending_holds h
    set released_at = clock_timestamp()
  where h.company_id = :company_id and h.released_at is null
-   and database_identity() = (select identity from database_identities)
+   and database_identity() = (select identity from database_state)
    and exists (select
                  from comparisons w
                 where w.company_id = :company_id and w.compared_at >= h.since + :settle::interval)
@@ -353,7 +353,7 @@ returning pg_notify('submission_due', '') is not null;
 
 -- name: database_identity_get :one
 -- Return the identity of this database, and the recorded one, which is null in a new database.
-select database_identity() as seen, (select identity from database_identities) as recorded;
+select database_identity() as seen, (select identity from database_state) as recorded;
 
 -- name: database_note :value
 -- Record which database this is. If it was another one before, returns `held`, with sending held,

@@ -8,18 +8,17 @@ update submissions
  where company_id = :company_id and id = :id and state = 'NeedsPerson'
 returning fence, clock_timestamp() as now;
 
--- name: manual_resolution_insert :exec
--- Store a manual resolution, and resolve the proposals for the documents of its submission.
+-- name: manual_resolution_record :exec
+-- Record the manual resolution of documents in the audit log, and resolve the proposals for them.
 with settled as (
-  update findings f
+  update findings
      set resolved_at = clock_timestamp(), resolved_by = 'person', note = :note
-   where f.company_id = :company_id
-     and f.resolved_at is null
-     and f.kind = 'adoptable'
-     and f.submitted_document_id in (select d.id
-                                       from submitted_documents d
-                                      where d.company_id = :company_id
-                                        and d.submission_id = :submission_id)
+   where company_id = :company_id and resolved_at is null and kind = 'adoptable'
+     and submitted_document_id = any (:ids::bigint[])
 )
-insert into manual_resolutions (company_id, submission_id, outcome, uuids, note)
-values (:company_id, :submission_id, :outcome, :uuids, :note);
+insert into audit_log (company_id, action, subject, changes)
+select :company_id::bigint, 'resolve', document_name(kind, document_id),
+       value_changes(null, jsonb_build_object(
+         'outcome', :outcome::text, 'uuid', uuid, 'note', :note::text))
+  from submitted_documents
+ where company_id = :company_id and id = any (:ids::bigint[]);

@@ -6,13 +6,10 @@ select subject, kind, state, n, due, due_for, age from waiting_work();
 
 -- name: portal_quota_use :many
 -- Return for each operation of a client how many requests its bucket has had within the span, and
--- how long the portal has asked it to wait. It reads one row of each table for each operation.
+-- how long the portal has asked it to wait. It reads one row for each operation.
 select q.operation,
-       (select count(*)
-          from portal_buckets b
-         cross join unnest(b.taken) as t (at)
-         where b.client_id = :client_id and b.operation = q.operation and b.taxpayer = ''
-           and t.at > clock_timestamp() - q.span) as used,
-       greatest(p.until - clock_timestamp(), interval '0') as pause
+       (select count(*) from unnest(b.taken) t (at) where t.at > clock_timestamp() - q.span) as used,
+       greatest(b.paused_until - clock_timestamp(), interval '0') as pause
   from unnest(:operations::text[], :spans::interval[]) as q (operation, span)
-  left join portal_pauses p on p.client_id = :client_id and p.operation = q.operation;
+  left join portal_buckets b
+         on b.client_id = :client_id and b.operation = q.operation and b.taxpayer = '';

@@ -12,7 +12,8 @@ select (case current_setting('synchronous_commit')
         end - '0/0'::pg_lsn)::bigint as position,
        identity,
        split_part(identity, '/', 2) = left(pg_walfile_name(pg_current_wal_lsn()), 8) as is_current
-  from database_identities;
+  from database_state
+ where identity is not null;
 
 -- name: standby_position :one
 -- Return a text that distinguishes a standby from others behind the same address, the position that
@@ -20,5 +21,5 @@ select (case current_setting('synchronous_commit')
 -- whether the server is still a standby. Statements that begin later see all that was replayed.
 select concat_ws(' ', inet_server_addr(), inet_server_port(), pg_postmaster_start_time()) as name,
        (coalesce(pg_last_wal_replay_lsn(), '0/0') - '0/0'::pg_lsn)::bigint as position,
-       (select identity from database_identities) as identity,
+       (select identity from database_state) as identity,
        pg_is_in_recovery() as is_standby;

@@ -137,7 +137,7 @@ update submissions
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)
-   and database_identity() = (select identity from database_identities)
+   and database_identity() = (select identity from database_state)
 returning send_confirmation() as confirmation;
 
 -- name: send_confirmation_get :value
@@ -632,16 +632,17 @@ select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cance
 -- name: pause_set :exec
 -- Record that the portal asked a client id to wait. Belongs to no company, because all share the
 -- client id.
-insert into portal_pauses (client_id, operation, until)
-values (:client_id, :operation, clock_timestamp() + :pause::interval)
-    on conflict (client_id, operation) do update
-   set until = greatest(portal_pauses.until, excluded.until);
+insert into portal_buckets as b (client_id, operation, taxpayer, paused_until)
+values (:client_id, :operation, '', clock_timestamp() + :pause::interval)
+    on conflict (client_id, operation, taxpayer) do update
+   set paused_until = greatest(b.paused_until, excluded.paused_until);
 
 -- name: pause_left :value
 -- Return how long the operation must still wait. Null: it need not wait.
-select until - clock_timestamp()
-  from portal_pauses
- where client_id = :client_id and operation = :operation and until > clock_timestamp();
+select paused_until - clock_timestamp()
+  from portal_buckets
+ where client_id = :client_id and operation = :operation and taxpayer = ''
+   and paused_until > clock_timestamp();
 
 -- name: portal_token_take :one
 -- Take a rate limit token for :caller, or the promise of one; see take_portal_token. `wait` is the

@@ -1889,13 +1889,13 @@ HELD = (
         "claimed-before-a-failover-is-noticed",
         "sql/functions/submissions/claim_submissions.sql",
         "         and public.database_identity() = (select i.identity from "
-        "public.database_identities i)\n",
+        "public.database_state i)\n",
         f"{WORLD}::test_the_world_claims_what_the_statement_claims",
     ),
     removal(
         "looked-up-before-a-failover-is-noticed",
         COMPARISONS,
-        "           and database_identity() = (select identity from database_identities)\n",
+        "           and database_identity() = (select identity from database_state)\n",
         f"{HOLD}::test_nothing_is_claimed_in_another_database_than_the_noted_one[Uncertain]",
     ),
     Mutant(
@@ -1917,7 +1917,7 @@ HELD = (
     Mutant(
         "hold-of-another-database-ends",
         COMPARISONS,
-        "   and database_identity() = (select identity from database_identities)\n   and exists",
+        "   and database_identity() = (select identity from database_state)\n   and exists",
         "   and exists",
         f"{MANY_HOLDS}::test_a_hold_of_another_database_than_the_noted_one_does_not_end",
     ),
@@ -2002,7 +2002,7 @@ HELD = (
     Mutant(
         "comparison-recorded-in-another-database",
         COMPARISONS,
-        " where database_identity() = (select identity from database_identities)\n",
+        " where database_identity() = (select identity from database_state)\n",
         " where true\n",
         f"{MANY_HOLDS}::test_a_comparison_of_another_database_than_the_noted_one_is_not_recorded",
     ),

@@ -19,7 +19,7 @@ AHEAD = (
     ("submitted_documents", ("cancelling_until",), "true"),
     ("comparisons", ("lease_until", "retry_at", "compared_at"), "true"),
     ("webhook_deliveries", ("next_attempt_at", "lease_until"), "status = 'Pending'"),
-    ("portal_pauses", ("until",), "true"),
+    ("portal_buckets", ("paused_until",), "true"),
     ("refused_logins", ("retry_at",), "true"),
 )
 
@@ -35,7 +35,7 @@ async def set_back(owner: asyncpg.Connection) -> None:
         "       waiting_until = array(select at + $1::interval from unnest(waiting_until) at)",
         STEP,
     )
-    await owner.execute("update database_clock set seen_at = clock_timestamp() + $1", STEP)
+    await owner.execute("update database_state set seen_at = clock_timestamp() + $1", STEP)
 
 
 async def test_polls_and_sends_go_on_after_a_step_of_the_clock(
@@ -66,13 +66,16 @@ async def test_times_are_moved_by_the_step_and_not_into_the_past(
     ahead = {"a": 30, "b": 3630, "c": -30}
     for key, seconds in ahead.items():
         await owner.execute(
-            "insert into portal_pauses (client_id, operation, until) values ($1, 'login', $2)",
+            "insert into portal_buckets (client_id, operation, taxpayer, paused_until)"
+            " values ($1, 'login', '', $2)",
             *[key, now + timedelta(seconds=seconds)],
         )
-    await owner.execute("update database_clock set seen_at = clock_timestamp() + $1", STEP)
+    await owner.execute("update database_state set seen_at = clock_timestamp() + $1", STEP)
     step: Any = await owner.fetchval("select note_clock()")
     assert STEP - timedelta(seconds=9) < step <= STEP
-    rows = await owner.fetch("select client_id, until from portal_pauses order by client_id")
+    rows = await owner.fetch(
+        "select client_id, paused_until as until from portal_buckets order by client_id"
+    )
     moved = {row["client_id"]: (row["until"] - now).total_seconds() for row in rows}
     assert 0 <= moved["a"] < 20 and 20 < moved["b"] < 40 and moved["c"] == -30
 
@@ -80,8 +83,8 @@ async def test_times_are_moved_by_the_step_and_not_into_the_past(
 async def test_an_open_write_transaction_is_noted_until_it_ends(
     owner: asyncpg.Connection, database: str
 ) -> None:
-    look = "update database_clock set seen_at = clock_timestamp() - interval '6 s'"
-    noted = "select oldest, open_since from database_clock"
+    look = "update database_state set seen_at = clock_timestamp() - interval '6 s'"
+    noted = "select oldest, open_since from database_state"
     async with open_connection(database) as other:
         writing = other.transaction()
         await writing.start()
@@ -101,11 +104,11 @@ async def test_an_open_write_transaction_is_noted_until_it_ends(
 
 async def test_a_small_step_moves_nothing(owner: asyncpg.Connection) -> None:
     await owner.execute(
-        "insert into portal_pauses (client_id, operation, until)"
-        " values ('a', 'login', clock_timestamp() + interval '1 hour')"
+        "insert into portal_buckets (client_id, operation, taxpayer, paused_until)"
+        " values ('a', 'login', '', clock_timestamp() + interval '1 hour')"
     )
-    before = await owner.fetchval("select until from portal_pauses")
-    await owner.execute("update database_clock set seen_at = clock_timestamp() + interval '9 s'")
+    before = await owner.fetchval("select paused_until from portal_buckets")
+    await owner.execute("update database_state set seen_at = clock_timestamp() + interval '9 s'")
     assert await owner.fetchval("select note_clock()") is None
-    assert await owner.fetchval("select until from portal_pauses") == before
+    assert await owner.fetchval("select paused_until from portal_buckets") == before
     assert clock_steps.SECONDS <= 5

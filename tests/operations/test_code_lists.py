@@ -144,7 +144,6 @@ async def test_an_import_without_notification_is_noticed_after_a_lost_session(
 ) -> None:
     api = await start()
     assert not await is_known(api, "KGX")
-    await owner.execute("insert into code_list_imports values ('units', 1, now())")
     await owner.execute("insert into code_lists values ('units', 'KGX', 'crate', now())")
     await end_sessions(owner, 1)
     assert await until(lambda: is_known(api, "KGX"))

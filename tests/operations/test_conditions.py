@@ -44,9 +44,9 @@ STATES = {
         "select id, 'X', 'search', tin, 'status is unknown', '{}' from companies"
     ],
     "NeedsPerson": ["update submissions set state = 'NeedsPerson'"],
-    "ClockStepped": ["update database_clock set stepped_at = now(), stepped_by = '1 second'"],
+    "ClockStepped": ["update database_state set stepped_at = now(), stepped_by = '1 second'"],
     "OpenTransaction": [
-        f"update database_clock set oldest = '1', open_since = {HOUR_AGO},"
+        f"update database_state set oldest = '1', open_since = {HOUR_AGO},"
         " seen_at = clock_timestamp()"
     ],
     "Hold": [

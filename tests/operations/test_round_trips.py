@@ -35,7 +35,7 @@ READS = {
 OCCASIONAL = {
     sql.api_key_of.query,
     sql.database_now.query,
-    sql.code_list_imports.query,
+    sql.code_list_versions.query,
     sql.database_identity_get.query,
     sql.database_prove.query,
     sql.clock_note.query,

@@ -586,7 +586,7 @@ async def is_there(url: str) -> bool:
     except asyncpg.InvalidCatalogNameError:
         return False
     try:
-        return bool(await conn.fetchval("select count(*) from database_identities"))
+        return bool(await conn.fetchval("select identity is not null from database_state"))
     except asyncpg.UndefinedTableError:
         return False
     finally:

@@ -241,7 +241,7 @@ async def test_changed_documents_are_not_sent(
     [
         "insert into sending_holds (company_id, reason) "
         "select company_id, 'A restore.' from submissions",
-        "update database_identities set identity = 'another database'",
+        "update database_state set identity = 'another database'",
     ],
 )
 async def test_no_submission_is_marked_as_sending_during_a_sending_hold(
@@ -261,7 +261,7 @@ async def test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sen
         """
         create function begin_evidence() returns trigger security definer language plpgsql as $$
         begin
-          update database_identities
+          update database_state
              set standbys = '{b}', guarded_until = clock_timestamp() + interval '1 hour';
           return null;
         end $$;

@@ -38,11 +38,11 @@ from tests.harness.processes import Service
 from tests.harness.standby import StandbyServer
 
 HOLDS = "select count(*) from sending_holds"
-NOTED = "select identity = database_identity() from database_identities"
-EVIDENCE = "select evidence from database_identities"
+NOTED = "select identity = database_identity() from database_state"
+EVIDENCE = "select evidence from database_state"
 #: The time passes until which intents need a confirmation, in the database and in the process.
 PASSED_SECONDS = 75
-PASS_TIME = "update database_identities set guarded_until = clock_timestamp()"
+PASS_TIME = "update database_state set guarded_until = clock_timestamp()"
 PAUSE = {"client_id": "client", "operation": "submit", "pause": timedelta(0)}
 CLIENTS = 5
 #: Longer than evidence is valid.
@@ -243,7 +243,7 @@ async def test_a_process_that_was_paused_for_longer_than_its_evidence_holds(
     async with Service(environment, tmp_path / "service.log", ["serve"]) as service:
         await site.wait_for_evidence()
         await site.primary.execute(
-            "update database_identities set guarded_until = now() + interval '1 hour'"
+            "update database_state set guarded_until = now() + interval '1 hour'"
         )
         service.send_signal(signal.SIGSTOP)
         await service.paused()
@@ -300,10 +300,9 @@ OTHER_CLUSTER = "1/00000000/{rest}"
 OTHER_DATABASE = "{cluster}/00000000/1/1"
 LATER_TIMELINE = "{cluster}/00000002/{rest}"
 STORE = """
-insert into database_identities as i (identity, evidence, guarded_until, standbys)
-values ($1, $2, clock_timestamp() + $3::interval, $4)
-    on conflict (only_one) do update
-   set identity = $1, evidence = $2, guarded_until = excluded.guarded_until, standbys = $4
+update database_state
+   set identity = $1, noted_at = clock_timestamp(), evidence = $2,
+       guarded_until = clock_timestamp() + $3::interval, standbys = $4
 """
 
 
@@ -328,7 +327,7 @@ async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
     assert await owner.fetchval(NOTED)
     # Processes may still have evidence of the former primary.
     assert await owner.fetchval(
-        "select guarded_until > clock_timestamp() + interval '60 seconds' from database_identities"
+        "select guarded_until > clock_timestamp() + interval '60 seconds' from database_state"
     )
 
 

@@ -301,7 +301,7 @@ async def test_queued_number_known_to_the_portal_needs_manual_review(
     old = await backup()
     async with serving(database) as api:
         await create_valid_invoice(api, code=700, issueDateTime=now(minutes=3))
-    await administer(old, "update database_identities set identity = 'another'")
+    await administer(old, "update database_state set identity = 'another'")
     await administer(old, AUTOMATIC)
     config = read_config(variables(old, sandbox.base))
     async with serving(old, background=False) as api:
@@ -330,9 +330,7 @@ async def test_nothing_is_sent_after_a_failover_to_another_database(
     """A failover to another database happens behind a running process."""
     async with serving(database, background=False) as api:
         invoice_id = await create_invoice(api)
-        await administer(
-            database, "update database_identities set identity = 'the one that is gone'"
-        )
+        await administer(database, "update database_state set identity = 'the one that is gone'")
         status, _body = await submit(api, invoice_id)
         assert status == 400 and not await sandbox.ledger()
     async with serving(database) as api:
@@ -385,7 +383,7 @@ async def test_nothing_is_claimed_in_another_database_than_the_noted_one(
             lambda: conn.fetch("select * from claim_submissions('1s', 9)"),
             lambda: sql.submission_claim_batch(conn, ids=[submission_id], **lease),
         ]
-        await conn.execute("update database_identities set identity = 'another'")
+        await conn.execute("update database_state set identity = 'another'")
         assert [await claim() for claim in claims] == [[], []]
-        await conn.execute("update database_identities set identity = database_identity()")
+        await conn.execute("update database_state set identity = database_identity()")
         assert len(await claims[state == "Uncertain"]()) == 1

@@ -1,5 +1,6 @@
 """Submissions that need a person: they are listed, and resolved only if the portal agrees."""
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -95,8 +96,10 @@ async def test_a_named_document_is_adopted_if_the_portal_shows_it(
     await wait_for_status(stuck.api, stuck.invoice_id, "Valid")
     assert (await get_documents(stuck.api, stuck.invoice_id))[0]["uuid"] == entry["uuid"]
     assert (await run_command(config, attention))["submissions"] == []
-    (row,) = await owner.fetch("select outcome, uuids, note from manual_resolutions")
-    assert tuple(row) == ("received", [entry["uuid"]], RECEIVED)
+    (row,) = await owner.fetch("select * from audit_log where action = 'resolve'")
+    assert row["subject"] == f"invoice {stuck.invoice_id}" and row["actor"] == "command"
+    decided = {name: value["new"] for name, value in json.loads(row["changes"]).items()}
+    assert decided == {"outcome": "received", "uuid": entry["uuid"], "note": RECEIVED}
     with pytest.raises(CannotResolve, match="No submission"):
         await stuck.resolve(None, "Again.")
 

@@ -378,7 +378,9 @@ async def test_a_pause_of_an_own_client_does_not_hold_other_companies(
     other = await start(await make_company(environment), **KEY)
     await sandbox.fault("submit", "throttle", seconds=600)
     assert (await submit(api, await create_invoice(api)))[0] == 400
-    pauses = await owner.fetch("select client_id, operation from portal_pauses")
+    pauses = await owner.fetch(
+        "select client_id, operation from portal_buckets where paused_until is not null"
+    )
     assert [tuple(row) for row in pauses] == [(OWN, "submit")]
     for each in (api, other):
         assert each.app is not None

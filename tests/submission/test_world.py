@@ -48,7 +48,7 @@ async def stored(
                 await _store_row(owner, company, clock, submission_id, row)
         await _store_hold(owner, company, clock, world)
         if world.identity != world.timeline:
-            await owner.execute("update database_identities set identity = 'another'")
+            await owner.execute("update database_state set identity = 'another'")
         yield owner
     finally:
         await transaction.rollback()
@@ -239,7 +239,7 @@ async def test_the_world_holds_sending_as_the_statement_does(
     for seed in WORLDS:
         world = make_world(seed)
         async with stored(owner, company, world) as conn:
-            await conn.execute("update database_identities set identity = 'another'")
+            await conn.execute("update database_state set identity = 'another'")
             await conn.execute("select record_database_identity()")
             hold = await conn.fetchrow("select * from sending_holds where released_at is null")
             rows = await conn.fetch("select * from submissions")

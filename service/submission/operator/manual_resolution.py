@@ -302,7 +302,11 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
             if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
-        await sql.manual_resolution_insert(
-            conn, **key, outcome=decision.outcome, uuids=decision.uuids, note=decision.note
+        await sql.manual_resolution_record(
+            conn,
+            company_id=company_id,
+            ids=[doc.id for doc in case.docs],
+            outcome=decision.outcome,
+            note=decision.note,
         )
     return {**key, "state": decision.state}

@@ -5,7 +5,7 @@ create or replace function database_identity() returns text
                   s.system_identifier,
                   left(pg_walfile_name(pg_current_wal_lsn()), 8),
                   d.oid,
-                  'database_identities'::regclass::oid)
+                  'database_state'::regclass::oid)
       from pg_control_system() s, pg_database d
      where d.datname = current_database();
   end;

@@ -21,15 +21,15 @@ declare
                            < pg_snapshot_xmax(pg_current_snapshot())
                       then pg_snapshot_xmin(pg_current_snapshot()) end;
 begin
-  select c.seen_at into seen from database_clock c;
+  select c.seen_at into seen from database_state c;
   if clock_timestamp() between seen and seen + interval '5 seconds' then
     return null;
   end if;
-  select c.seen_at into seen from database_clock c for update;
+  select c.seen_at into seen from database_state c for update;
   now_at := clock_timestamp();
   shift := seen - now_at;
   if shift < interval '10 seconds' then
-    update database_clock c
+    update database_state c
        set seen_at = now_at, oldest = writer,
            open_since = case when c.oldest = writer then c.open_since else now_at end;
     return null;
@@ -52,14 +52,12 @@ begin
      set next_attempt_at = moved_back(d.next_attempt_at, shift, now_at),
          lease_until = moved_back(d.lease_until, shift, now_at)
    where d.status = 'Pending' and greatest(d.next_attempt_at, d.lease_until) > now_at;
-  update portal_pauses p
-     set until = moved_back(p.until, shift, now_at)
-   where p.until > now_at;
   update refused_logins l
      set retry_at = moved_back(l.retry_at, shift, now_at)
    where l.retry_at > now_at;
   update portal_buckets b
-     set taken = array(
+     set paused_until = moved_back(b.paused_until, shift, now_at),
+         taken = array(
            select moved_back(t.at, shift, now_at)
              from unnest(b.taken) with ordinality t (at, place)
             order by t.place),
@@ -72,7 +70,7 @@ begin
              from unnest(b.expected_until) with ordinality e (until, place)
             order by e.place);
 
-  update database_clock c
+  update database_state c
      set seen_at = now_at, stepped_at = now_at, stepped_by = shift,
          open_since = now_at;
   return shift;

@@ -12,17 +12,15 @@ create or replace function record_database_identity(
   volatile security definer set search_path = pg_catalog, public language plpgsql as $$
 declare
   here text := public.database_identity();
-  was public.database_identities;
+  was public.database_state;
   is_lossless boolean;
 begin
-  insert into public.database_identities (identity)
-  values (here)
-      on conflict do nothing;
-  if found then
+  select * into was from public.database_state for update;
+  if was.identity = here then
     return null;
   end if;
-  select * into was from public.database_identities for update;
-  if was.identity = here then
+  if was.identity is null then
+    update public.database_state set identity = here, noted_at = clock_timestamp();
     return null;
   end if;
   is_lossless := seen = here
@@ -33,7 +31,7 @@ begin
     and public.server_name() = any (was.standbys)
     and split_part(here, '/', 2) collate "C" > split_part(former, '/', 2)
     and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '');
-  update public.database_identities
+  update public.database_state
      set identity = here, noted_at = clock_timestamp(),
          guarded_until = case when guarded_until is not null
                               then clock_timestamp() + interval '75 seconds' end;

@@ -4,7 +4,7 @@
 create or replace function record_evidence() returns table (identity text, evidence bigint)
   volatile security definer set search_path = pg_catalog, public language sql
   begin atomic
-    update public.database_identities i
+    update public.database_state i
        set standbys = c.names, evidence = i.evidence + 1,
            guarded_until = clock_timestamp() + interval '75 seconds'
       from (select public.synchronous_standbys() as names, public.server_name() as here) c

@@ -113,11 +113,11 @@ create or replace function conditions(
        where w.since < clock_timestamp() - age
       union all
       select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::int, c.stepped_at
-        from public.database_clock c
+        from public.database_state c
        where c.stepped_at > clock_timestamp() - interval '1 day'
       union all
       select 'attention', 'OpenTransaction', 1, c.open_since
-        from public.database_clock c
+        from public.database_state c
        where c.oldest is not null
          and c.open_since < clock_timestamp() - greatest(age, interval '60 seconds')
       union all

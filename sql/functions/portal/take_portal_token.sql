@@ -33,8 +33,8 @@ declare
   bucket_at timestamptz;  -- when the bucket allows another token
   again_at timestamptz;
 begin
-  insert into portal_buckets (client_id, operation, taxpayer, taken)
-  values (client, asked, bucket, '{}')
+  insert into portal_buckets (client_id, operation, taxpayer)
+  values (client, asked, bucket)
       on conflict do nothing;
   select * into strict b
     from portal_buckets p
@@ -42,9 +42,10 @@ begin
      for update;
   now_at := clock_timestamp();
 
-  select p.until into paused
-    from portal_pauses p
-   where p.client_id = client and p.operation = asked and p.until > now_at;
+  select p.paused_until into paused
+    from portal_buckets p
+   where p.client_id = client and p.operation = asked and p.taxpayer = ''
+     and p.paused_until > now_at;
   if paused is not null then
     return query select false, paused - now_at, false;
     return;

@@ -101,7 +101,7 @@ create or replace function claim_submissions(
       select r.company_id, r.id
         from ranked r
        where (not r.is_suspect or r.rank <= suspects)
-         and public.database_identity() = (select i.identity from public.database_identities i)
+         and public.database_identity() = (select i.identity from public.database_state i)
        order by r.place nulls last, random()
        limit most
     )

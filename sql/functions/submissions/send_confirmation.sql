@@ -9,7 +9,7 @@ create or replace function send_confirmation() returns text
              when i.standbys <@ (synchronous_standbys() || server_name())
              then 'by ' || current_setting('synchronous_standby_names')
            end
-      from database_identities i;
+      from database_state i;
   end;
 comment on function send_confirmation is
   'Who confirms the commit of an intent now. Null: not all standbys of the latest '
