@@ -301,7 +301,7 @@ async def make_company(environment: Mapping[str, str], **facts: Any) -> Company:
 async def _free_tin(database: Database) -> str:
     async with database.across() as conn:
         for tin in TINS:
-            if not await sql.tin_companies(conn, tin=tin):
+            if not await sql.companies_of_tin(conn, wanted=tin):
                 return tin
     raise LookupError("All TINS are taken.")
 

@@ -111,7 +111,7 @@ async def require_company(database: Database, company_id: int) -> None:
 async def find_comparable_companies(database: Database) -> list[int]:
     """Return the ids of the companies that can send, or have sent."""
     async with database.across() as conn:
-        return [row["company_id"] for row in await sql.comparison_companies(conn)]
+        return [row["company_id"] for row in await sql.sending_companies(conn)]
 
 
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
@@ -176,7 +176,7 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
     shared: JsonObject = {}
     for company_id in companies or [None]:
         async with database.company(company_id or NO_COMPANY) as conn:
-            await sql.tin_lock(conn, tin=wanted)
+            await sql.lock_tin(conn, tin=wanted)
             shared = await sql.tin_share(conn, company_id=company_id, tin=wanted, note=note)
     return {**shared, "companies": companies}
 
@@ -191,8 +191,8 @@ async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObjec
     holders = await _find_companies(database, wanted)
     company_id = holders[0] if holders else None
     async with database.company(company_id or NO_COMPANY) as conn:
-        await sql.tin_lock(conn, tin=wanted)
-        holders = await sql.tin_companies(conn, tin=wanted)
+        await sql.lock_tin(conn, tin=wanted)
+        holders = await sql.companies_of_tin(conn, wanted=wanted)
         if len(holders) > 1:
             raise OperatorError(
                 f"Companies {', '.join(map(str, holders))} have the TIN {wanted}; "
@@ -204,7 +204,7 @@ async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObjec
 
 async def _find_companies(database: Database, tin: str) -> list[int]:
     async with database.across() as conn:
-        return await sql.tin_companies(conn, tin=tin)
+        return await sql.companies_of_tin(conn, wanted=tin)
 
 
 def _read_tin(text: str) -> str:
@@ -243,7 +243,7 @@ async def _find_key_owner(database: Database, key_id: str) -> Owner:
     """Return the owner of a key. Raises OperatorError."""
     async with database.across() as conn:
         for kind in api_keys.KINDS:
-            if row := await sql.api_key_of(conn, owner_kind=kind.owner, key_id=key_id):
+            if row := await sql.api_key_get(conn, owner_kind=kind.owner, key_id=key_id):
                 return Owner(kind.owner, row["owner_id"])
     raise OperatorError(
         f"There is no key {key_id}; "

@@ -90,7 +90,7 @@ async def insert_organization(
 
 async def _find_account(database: Database, name: str) -> int:
     async with database.across() as conn:
-        account_id = await sql.account_named(conn, name=name)
+        account_id = await sql.account_named(conn, wanted=name)
     if account_id is None:
         raise OperatorError(f"There is no account {name}; add-integration-key creates one.")
     return account_id
@@ -101,7 +101,7 @@ async def _get_or_insert_account(database: Database, name: str) -> int:
     if not name.strip():
         raise OperatorError("An account needs a name.")
     async with database.across() as conn:
-        if found := await sql.account_named(conn, name=name):
+        if found := await sql.account_named(conn, wanted=name):
             return found
         account_id = await sql.owner_id_next(conn, owners="accounts")
     async with database.account(account_id) as conn:

@@ -199,7 +199,7 @@ async def _compare_company(
 async def hold_sending(config: Config, database: Database, reason: str) -> dict[str, int]:
     """Hold sending of all companies and return {held}, the number that was not held before."""
     async with database.across() as conn:
-        return {"held": await sql.hold_set(conn, reason=reason)}
+        return {"held": await sql.hold_sending(conn, why=reason, known_until=None)}
 
 
 async def resolve_finding(
@@ -223,7 +223,7 @@ async def resolve_finding(
 
 async def _find_owner(database: Database, finding_id: int) -> int:
     async with database.across() as conn:
-        company_id = await sql.finding_company(conn, id=finding_id)
+        company_id = await sql.company_of_finding(conn, finding=finding_id)
     if company_id is None:
         raise OperatorError(f"There is no finding {finding_id}.")
     return company_id
@@ -254,7 +254,7 @@ async def attention(config: Config, database: Database) -> JsonObject:
     The members are conditions, submissions, findings, holds, oddities and refused_logins.
     """
     async with database.across() as conn:
-        rows = await sql.attention_list(conn, shown_for=SHOWN_FOR)
+        rows = await sql.attention(conn, shown_for=SHOWN_FOR)
         conditions = sort_by_age(await read_conditions(conn, config))
     return {
         "conditions": [condition.as_json() for condition in conditions],

@@ -284,7 +284,7 @@ async def _prepare_demo(config: Config, database: Database) -> str:
         await sql.transaction_lock(conn, name="einvoice demo company")
         company_id = await find_demo_company(conn)
         if company_id is None:
-            if others := [row["company_id"] for row in await sql.comparison_companies(conn)]:
+            if others := [row["company_id"] for row in await sql.sending_companies(conn)]:
                 return describe_others(others)
             company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
             key = (await add_key(config, database, company_id, "first start"))["key"]
@@ -296,5 +296,5 @@ async def _prepare_demo(config: Config, database: Database) -> str:
 
 async def find_demo_company(conn: Connection) -> int | None:
     """Return the id of the company that has the demo company's TIN."""
-    known = await sql.tin_companies(conn, tin=DEMO_COMPANY["tin_code"])
+    known = await sql.companies_of_tin(conn, wanted=DEMO_COMPANY["tin_code"])
     return next(iter(known), None)

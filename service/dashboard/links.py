@@ -127,7 +127,7 @@ async def _end_access(conn: Connection, user_id: int) -> None:
 
     The roles are first: they are locked while the person makes a link, which is then void too.
     """
-    await sql.roles_reset(conn, user_id=user_id)
+    await sql.reset_roles(conn, person=user_id)
     await sql.links_void(conn, user_id=user_id)
     await sql.sessions_end(conn, user_id=user_id, kept=None)
 
@@ -136,7 +136,7 @@ async def read_roles(conn: Connection, user_id: int) -> list[Role]:
     """Return all roles of a person, also pending ones."""
     return [
         Role(row["company_id"], row["name"], row["role"], row["accepted_at"] is not None)
-        for row in await sql.user_roles(conn, user_id=user_id)
+        for row in await sql.roles_of(conn, wanted=user_id)
     ]
 
 
@@ -185,7 +185,7 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
             return
         key = {"user_id": link.user_id, "company_id": link.company_id}
         if link.step == CHOOSE:
-            await sql.invitations_void(conn, **key)
+            await sql.void_invitations(conn, person=link.user_id, kept=link.company_id)
         await sql.member_accept(conn, **key)
         await sql.sessions_end(conn, user_id=link.user_id, kept=None)
 
@@ -205,9 +205,7 @@ async def change_password(
         if session.digest not in {row["token_sha256"] for row in ended}:
             raise SignInNeeded
         if is_first:
-            await sql.invitations_void(
-                conn, user_id=session.user_id, company_id=session.company_id or 0
-            )
+            await sql.void_invitations(conn, person=session.user_id, kept=session.company_id or 0)
         await sql.user_set_password(conn, user_id=session.user_id, password_hash=password_hash)
 
 

@@ -65,7 +65,7 @@ async def _enter(request: web.Request, purpose: str) -> JsonMapping:
     if wait := request.app[LIMITER].take(sender_of(request)):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
     async with shared_connection(request) as conn:
-        row = await sql.document_link_of(conn, token_sha256=digest_of(request.match_info["token"]))
+        row = await sql.document_link_of(conn, wanted=digest_of(request.match_info["token"]))
     if row is None or row["purpose"] != purpose:
         raise NotFound(TEXTS["gone"])
     request[app_keys.COMPANY] = row["company_id"]

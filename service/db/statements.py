@@ -1,7 +1,8 @@
 """Named statements: read from sql/queries, called as `await sql.invoice_get(conn, id=42, …)`.
 
 A variable is `:name` and means what psql means by it, so that a person can run the same statement.
-A statement with {kind} in its name is written for each kind of document.
+A statement with {kind} in its name is written for each kind of document. A function of
+sql/functions is a statement, too, whose variables are its parameters.
 
 Row-level security needs the owner of the rows, a company or an account, in a setting. A transaction
 sets it when it begins. A statement that is a transaction by itself runs as `isolated`: the query
@@ -28,12 +29,17 @@ OWNERS = {
 }
 KINDS = ("invoice", "adjustment_note", "consolidated_invoice")
 QUERIES = Path(__file__).resolve().parents[2] / "sql" / "queries"
+FUNCTIONS = QUERIES.parent / "functions"
 
 _NAME_LINE = re.compile(
     r"^-- name: (?P<name>[a-z0-9_{}]+) :(?P<kind>one|many|value|exec)$", re.MULTILINE
 )
 #: Quoted text, comments and casts, which hold no variables; or a variable.
 _VARIABLE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::[a-z0-9_]+|:(?P<name>[a-z][a-z0-9_]*)")
+_FUNCTION = re.compile(
+    r"^create or replace function (?P<name>\w+)\((?P<parameters>[^)]*)\)\s+returns (?P<type>\w+)",
+    re.MULTILINE,
+)
 _FETCH = {"one": "fetchrow", "many": "fetch", "value": "fetchval", "exec": "execute"}
 
 #: Sets the owner, then runs a query. The reference to `tenant` inside the lateral subquery and its
@@ -86,15 +92,20 @@ class Statement:
 
 
 class Statements:
-    """The statements of a folder, each as an attribute."""
+    """The statements of a folder, and the functions of another one, each as an attribute."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, functions: Path | None = None) -> None:
         self.by_name: dict[str, Statement] = {}
         for path in sorted(folder.glob("*.sql")):
-            for statement in parse(path.read_text()):
-                if statement.name in self.by_name:
-                    raise ValueError(f"{path.name}: duplicate statement {statement.name}")
-                self.by_name[statement.name] = statement
+            self._add(path, parse(path.read_text()))
+        for path in sorted(functions.glob("*/*.sql")) if functions else ():
+            self._add(path, [parse_function(path.read_text())])
+
+    def _add(self, path: Path, found: list[Statement]) -> None:
+        for statement in found:
+            if statement.name in self.by_name:
+                raise ValueError(f"{path.name}: duplicate statement {statement.name}")
+            self.by_name[statement.name] = statement
 
     def __getattr__(self, name: str) -> Statement:
         try:
@@ -113,6 +124,19 @@ def parse(text: str) -> list[Statement]:
         for head, part in zip(heads, texts, strict=True)
         for kind in (KINDS if "{kind}" in head["name"] else ("{kind}",))
     ]
+
+
+def parse_function(text: str) -> Statement:
+    """Return the statement that calls the function of a file."""
+    head = _FUNCTION.search(text)
+    if head is None:
+        raise ValueError(f"no function is created by: {text[:80]}")
+    name = head["name"]
+    kind = "value" if head["type"] != "table" else "one" if " rows 1 " in text else "many"
+    variables = [part.split()[0] for part in head["parameters"].split(",") if part.strip()]
+    return _statement(
+        name, kind, f"select * from {name}({', '.join(f':{each}' for each in variables)})"
+    )
 
 
 def _statement(name: str, kind: str, text: str) -> Statement:
@@ -134,4 +158,4 @@ def _statement(name: str, kind: str, text: str) -> Statement:
     return Statement(name, kind, text, query, isolated or "", tuple(variables))
 
 
-sql = Statements(QUERIES)
+sql = Statements(QUERIES, FUNCTIONS)

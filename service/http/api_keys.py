@@ -251,7 +251,7 @@ class KeyRing(Loop):
         invalidations = self._invalidations
         async with self._database.across() as conn:
             began = time.monotonic()
-            row = await sql.api_key_of(conn, owner_kind=kind, key_id=key_id)
+            row = await sql.api_key_get(conn, owner_kind=kind, key_id=key_id)
         if row is None:
             return None
         self._identity = sys.intern(row["identity"])  # the same for all keys

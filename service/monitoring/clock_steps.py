@@ -22,6 +22,6 @@ class ClockWatcher(Loop):
     async def work(self) -> None:
         """Note the time, and log a step."""
         async with self._database.across() as conn:
-            step = await sql.clock_note(conn)
+            step = await sql.note_clock(conn)
         if step:
             log.warning("the clock of the database was set back by %s", step)

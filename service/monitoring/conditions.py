@@ -56,7 +56,7 @@ def sort_by_age(conditions: Iterable[Condition]) -> list[Condition]:
 
 async def read_conditions(conn: Connection, config: Config) -> list[Condition]:
     """Return the conditions of all companies, some of them with a count of 0."""
-    rows = await sql.conditions(
+    rows = await sql.conditions_watched(
         conn,
         age=min(MINIMUM_AGE, config.overdue),
         grace=config.overdue,

@@ -250,11 +250,11 @@ class PortalRateLimiter:
         share = self.config.portal_rate_share if self.own_client_id is None else Decimal(1)
         bounds = limits(quota, self.config.portal_rate_scale, self.urgent, share)
         async with self.database.across() as conn:
-            row = await sql.portal_token_take(
+            row = await sql.take_portal_token(
                 conn,
-                client_id=self._client_id,
-                operation=operation,
-                taxpayer=tin if quota.of_taxpayer else "",
+                client=self._client_id,
+                asked=operation,
+                bucket=tin if quota.of_taxpayer else "",
                 caller=tin,
                 **asdict(bounds),
                 patience=patience,

@@ -49,7 +49,7 @@ async def _record(conn: Connection, evidence: Evidence | None) -> None:
     found = await sql.database_identity_get(conn)
     if found["seen"] == found["recorded"]:
         return
-    outcome = await sql.database_note(
+    outcome = await sql.record_database_identity(
         conn,
         seen=found["seen"],
         former=evidence and evidence.identity,
@@ -76,5 +76,5 @@ class DatabaseMonitor(Loop):
         async with self._database.across() as conn:
             await _record(conn, self._evidence)
             began = time.clock_gettime(CLOCK)
-            row = await sql.database_prove(conn)
+            row = await sql.record_evidence(conn)
         self._evidence = Evidence(row["identity"], row["evidence"], began) if row else None

@@ -28,8 +28,8 @@ async def mask_foreign_uuids(
     if not uuids:
         return errors
     async with context.database.reading(company_id) as conn:
-        rows: list[RecordedRow] = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
-        is_shared = await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
+        rows: list[RecordedRow] = await sql.uuids_recorded(conn, company=company_id, uuids=uuids)
+        is_shared = await sql.tin_is_shared(conn, company=company_id, own_tin=tin)
     own = {row["uuid"] for row in rows if row["own_submission"] is not None}
     recorded = {row["uuid"] for row in rows}
     foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]

@@ -307,7 +307,7 @@ async def _find_taken(
     uuids = {change.id: change.uuid for change in command.changes if change.uuid}
     async with context.database.reading(claim.company_id) as conn:
         rows: list[RecordedRow] = await sql.uuids_recorded(
-            conn, company_id=claim.company_id, uuids=list(uuids.values())
+            conn, company=claim.company_id, uuids=list(uuids.values())
         )
     unchanged = {doc.id for doc in submission.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
     recorded = {row["uuid"] for row in rows}

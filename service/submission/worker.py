@@ -123,7 +123,7 @@ class Worker(Loop):
         lease = self._context.config.portal_lease
         async with self._context.database.across() as conn:
             suspects = MOST_SUSPECTS - len(self._suspects)
-            rows = await sql.submission_claim(
+            rows = await sql.claim_submissions(
                 conn, lease=lease, most=most, states=states, suspects=suspects
             )
         for row in rows:
@@ -160,7 +160,7 @@ class Worker(Loop):
 
     async def _claim_cancellations(self, most: int) -> None:
         async with self._context.database.across() as conn:
-            rows = await sql.cancellation_claim(
+            rows = await sql.claim_cancellations(
                 conn, lease=self._context.config.portal_lease, most=most
             )
         for row in rows:
@@ -204,6 +204,6 @@ class Worker(Loop):
         capacities = [self._capacity(queue) for queue in QUEUES]
         states = [state for most, states in capacities if most > 0 for state in states]
         async with self._context.database.across() as conn:
-            due = await sql.submission_next_due(conn, states=states)
+            due = await sql.next_due(conn, states=states)
         shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP
         return seconds if due is None else min(seconds, max(shortest, due.total_seconds()))

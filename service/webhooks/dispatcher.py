@@ -158,10 +158,10 @@ class WebhookDispatcher(Loop):
         Return 0 if there may be more to create.
         """
         async with self._database.across() as conn:
-            more = await sql.webhook_fan_out(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE)
+            more = await sql.fan_out_webhooks(conn, endpoints=BEHIND_AT_ONCE, most=EVENTS_AT_ONCE)
             if len(self._tasks) < AT_ONCE:
                 under_way = self._tasks.values()
-                claims = await sql.webhook_delivery_claim(
+                claims = await sql.claim_webhook_deliveries(
                     conn,
                     lease=self._config.webhook_timeout * LEASE_TIMES,
                     companies=[claim["company_id"] for claim in under_way],

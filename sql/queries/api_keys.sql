@@ -30,7 +30,7 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
  order by revoked_at is not null, created_at desc, key_id
  limit 200;
 
--- name: api_key_of :one
+-- name: api_key_get :one
 -- Return one key in any state. No row: unknown key. `identity` and `at` are those of the database.
 select owner_id, secret_sha256, revoked_at is not null as revoked, expires_at,
        database_identity() as identity, clock_timestamp() as at

@@ -1,5 +1,4 @@
--- Companies and their keys. A statement without :company_id calls a function that returns the row
--- of one exact key.
+-- Companies.
 
 -- name: company_insert :value
 -- Insert a company for the operator, whose TIN counts as verified. Can violate companies_tin_once.
@@ -130,15 +129,6 @@ with former as (
   select id, 'company.updated', jsonb_build_object('company_id', id) from verified
 )
 select tin_verified_at from verified;
-
--- name: tin_lock :exec
--- Prevent every company from claiming the TIN, and the operator from verifying or sharing it, until
--- the transaction ends.
-select lock_tin(:tin);
-
--- name: tin_companies :value
--- Return the ids of the companies for which a normalised TIN is verified, as an array.
-select companies_of_tin(:tin);
 
 -- name: tin_share :one
 -- Allow a normalised TIN to be verified for several companies, or update the note of a shared one.

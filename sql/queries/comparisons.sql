@@ -1,14 +1,6 @@
 -- Comparison of a company's documents with the portal's listing: the claim on it, submissions with
 -- an unknown outcome, findings, and holds on sending.
 
--- name: comparison_claim :many
--- Claim companies that are due to be compared for a :reason: because their sending is `held`, the
--- outcome of submissions is `unknown`, or `regular`. Returns the ids and the fencing tokens.
-select company_id, fence
-  from claim_comparisons(
-         :reason, :most::bigint, :lease::interval, :every::interval, :settle::interval,
-         :changing::interval, :furthest::interval);
-
 -- name: comparison_keep :value
 -- Renew the claims on the company and on submissions that are still claimed, in one statement. No
 -- row: another process has claimed the company, and nothing is renewed.
@@ -39,9 +31,6 @@ update comparisons
                        else clock_timestamp()
                             + least(:longest::interval, :pause * power(2, least(failures, 10))) end
  where company_id = :company_id and fence = :fence;
-
--- name: comparison_companies :many
-select company_id from sending_companies();
 
 -- name: comparison_basis :one
 -- Return the company's own TIN, null while it is not verified; since when its sending is held; a
@@ -310,9 +299,6 @@ select id, kind, tin, number, document_type, uuid, other_uuid, submitted_documen
  where company_id = :company_id and resolved_at is null
  order by id;
 
--- name: finding_company :value
-select company_of_finding(:id);
-
 -- name: finding_resolve :value
 -- Resolve a finding for a person. No row: it does not exist, or is resolved.
 update findings
@@ -329,10 +315,6 @@ select :company_id::bigint, :compared_at::timestamptz, :listed::int, :found::int
     on conflict (company_id) do update
    set compared_at = excluded.compared_at, listed = excluded.listed, found = excluded.found,
        failures = 0, retry_at = null;
-
--- name: hold_set :value
--- Hold sending for every company. Returns how many were not held before.
-select hold_sending(:reason);
 
 -- name: hold_release :value
 -- End the hold of a company that was compared after everything sent before had settled, if all
@@ -355,15 +337,6 @@ returning pg_notify('submission_due', '') is not null;
 -- Return the identity of this database, and the recorded one, which is null in a new database.
 select database_identity() as seen, (select identity from database_state) as recorded;
 
--- name: database_note :value
--- Record which database this is. If it was another one before, returns `held`, with sending held,
--- or `lossless` if evidence shows that no send is missing. Without evidence its values are null.
-select record_database_identity(:seen, :former, :evidence::bigint, :age::interval);
-
--- name: database_prove :one
--- Record evidence that synchronous standbys confirm every commit. No row: there is none.
-select identity, evidence from record_evidence();
-
 -- name: sending_is_held :value
 -- Return true while sending is held for a company.
 select exists (select
@@ -384,11 +357,6 @@ select h.since, h.reason, f.id as finding, f.uuid
         and f.number = :number and f.document_type = :document_type
         and f.submitted_document_id is distinct from coalesce(:former::bigint, 0)
  limit 1;
-
--- name: attention_list :many
--- Return what needs a person in all companies, the oldest first. Portal rows that could not be read
--- must have been shown within :shown_for.
-select kind, company_id, id, since, facts::text as facts from attention(:shown_for::interval);
 
 -- name: odd_row_insert :value
 -- Record a row of the portal that could not be read. Returns true if it was not recorded before. No

@@ -89,7 +89,7 @@ select counted.total, page.id,
 -- Return a page as einvoice_request_page does, with filters and a sort order.
 with page as materialized (
   select total, id, place
-    from einvoice_request_search(:company_id, :filters::jsonb, :sort, :per_page, :offset)
+    from search_einvoice_requests(:company_id, :filters::jsonb, :sort, :per_page, :offset)
          with ordinality as found (total, id, place)
 )
 select page.total, page.id,

@@ -7,10 +7,6 @@ insert into accounts (id, name) values (:account_id, :name)
     on conflict (name) do nothing
 returning id;
 
--- name: account_named :value
--- Return the id of the account with this exact name, or null.
-select account_named(:name);
-
 -- name: integration_user_insert :exec
 -- Insert a user. Can violate integration_users_email_once, which ignores case.
 insert into integration_users (account_id, id, name, email, role)

@@ -1,10 +1,5 @@
 -- Links by which people without an account see a document, or ask for an invoice in their name.
 
--- name: document_link_of :one
--- Return the link with a token, if it can be used.
-select company_id, id, purpose, kind, document_id
-  from document_link_of(:token_sha256);
-
 -- name: document_link_insert :one
 -- Insert a link to a locked document, unless it has :most links that can be used.
 with stored as (

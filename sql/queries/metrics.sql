@@ -1,14 +1,12 @@
 -- Gauges of the whole installation, for /metrics.
 
--- name: waiting_work :many
--- Return how much waits, by subject, kind and state, how much of it is due, and how old it is.
-select subject, kind, state, n, due, due_for, age from waiting_work();
-
 -- name: portal_quota_use :many
 -- Return for each operation of a client how many requests its bucket has had within the span, and
 -- how long the portal has asked it to wait. It reads one row for each operation.
 select q.operation,
-       (select count(*) from unnest(b.taken) t (at) where t.at > clock_timestamp() - q.span) as used,
+       (select count(*)
+          from unnest(b.taken) t (at)
+         where t.at > clock_timestamp() - q.span) as used,
        greatest(b.paused_until - clock_timestamp(), interval '0') as pause
   from unnest(:operations::text[], :spans::interval[]) as q (operation, span)
   left join portal_buckets b

@@ -88,18 +88,6 @@ select id, name, email, password_hash
  where id = :user_id
    for no key update;
 
--- name: user_roles :many
--- Return all roles of a person, with the names of the companies. Pending ones have no accepted_at.
-select company_id, name, role, accepted_at from roles_of(:user_id);
-
--- name: roles_reset :exec
--- Make all roles of a locked person pending.
-select reset_roles(:user_id);
-
--- name: invitations_void :exec
--- Remove the roles that a locked person has not accepted, except that of a company.
-select void_invitations(:user_id, :company_id);
-
 -- name: member_put :value
 -- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
 -- becomes another one, the sessions that show the company end. The company's links for the person

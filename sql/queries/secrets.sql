@@ -1,10 +1,5 @@
 -- Sealing secrets again with another key. The list covers all companies, each change one company.
 
--- name: secrets_to_seal :many
--- Return company_id, kind, id and sealed of all secrets that are not sealed with the secret key of
--- :version.
-select company_id, kind, id, sealed from secrets_to_seal(:version);
-
 -- name: secret_seal :exec
 -- Store a secret of a :kind that was sealed again. A removed one has no secret.
 with webhook as (

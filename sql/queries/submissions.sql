@@ -71,17 +71,6 @@ select d.id, c.content, d.issued_at
                  from submitted_documents
                 where company_id = :company_id and document_id = :document_id);
 
--- name: submission_claim :many
--- Claim due submissions in some states, of any company: company_id, id, fence, state, and how often
--- handling began without a result. At most :suspects of them were claimed before without a result.
-select company_id, id, fence, state, claims
-  from claim_submissions(:lease::interval, :most::int, :states::text[], :suspects::int);
-
--- name: submission_next_due :value
--- Return the time until the next work in some states is due, as an interval. Null when nothing
--- waits.
-select next_due(:states::text[]);
-
 -- name: submission_get :one
 -- Return a submission without its documents, and the clock.
 select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
@@ -139,10 +128,6 @@ update submissions
                     where h.company_id = :company_id and h.released_at is null)
    and database_identity() = (select identity from database_state)
 returning send_confirmation() as confirmation;
-
--- name: send_confirmation_get :value
--- Return who confirms the commit of an intent now.
-select send_confirmation();
 
 -- name: submission_move :many
 -- Record results of submissions: set the next state, release the claim, and wait `delay` seconds
@@ -452,16 +437,6 @@ select d.submission_id, d.id as submitted_document_id, e.uuid, e.number, e.submi
                         where r.own_submission is distinct from d.submission_id))
  order by e.seen_at;
 
--- name: uuids_recorded :many
--- Return those of some uuids that submitted documents of any company have. `own_submission` is null
--- for another company's document.
-select uuid, own_submission from uuids_recorded(:company_id, :uuids::text[]);
-
--- name: tin_is_shared :value
--- Return true if the TIN is verified for another company, or another company has ever written a
--- submission under it.
-select tin_is_shared(:company_id, :tin);
-
 -- name: submitted_document_duplicate :value
 -- Return the uuid of the latest document of this identity that the portal processed within the span
 -- before :at. Portal: 14.8
@@ -616,11 +591,6 @@ update submitted_documents
  where company_id = :company_id and id = :id and cancel_fence = :fence and status <> 'Cancelled'
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
--- name: cancellation_claim :many
--- Claim cancellations of any company whose next look is due, or whose process gave no result in
--- time.
-select company_id, id, cancel_fence from claim_cancellations(:lease::interval, :most::int);
-
 -- name: cancellation_get :one
 -- Return a cancellation and the clock.
 select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_reads, s.tin,
@@ -643,16 +613,6 @@ select paused_until - clock_timestamp()
   from portal_buckets
  where client_id = :client_id and operation = :operation and taxpayer = ''
    and paused_until > clock_timestamp();
-
--- name: portal_token_take :one
--- Take a rate limit token for :caller, or the promise of one; see take_portal_token. `wait` is the
--- time until it is valid, or until the next try if none was taken. `is_share`: the caller has its
--- share.
-select is_taken, wait, is_share
-  from take_portal_token(
-         :client_id, :operation, :taxpayer, :caller, :most::int, :span::interval, :pace_most::int,
-         :pace_span::interval, :size::int, :alone::int, :alone_span::interval,
-         :patience::interval, :grace::interval, :priority::int, :follows::interval);
 
 -- name: notify :exec
 -- Notify the processes that listen to a channel.

@@ -1,6 +1,6 @@
 -- Queries of the watchdog, which has its own connection.
 
--- name: conditions :many
+-- name: conditions_watched :many
 -- Return how much there is of each kind in all companies, and since when the oldest is due or open.
 -- Refused logins are those of the operator's client, and companies whose own client is refused.
 select subject, kind, n, since
@@ -18,7 +18,3 @@ select 'attention', 'CompanyCredentialsRefused', count(*), min(r.since)
   from own_portal_clients() o
   join refused_logins r on r.client_id = o.client_id and r.fingerprint = o.fingerprint
  where r.taxpayer = '' and r.retry_at > clock_timestamp() - interval '1 day';
-
--- name: clock_note :value
--- Note the time. Return the length of a step backward that was noticed, with due times moved.
-select note_clock();

@@ -1,5 +1,4 @@
--- Webhook endpoints, their secrets, and the log of deliveries. Every statement takes :company_id,
--- except the two that find work of any company.
+-- Webhook endpoints, their secrets, and the log of deliveries. Every statement takes :company_id.
 
 -- name: webhook_insert :value
 -- Insert an endpoint with its first secret, sealed, and return its id. No row if the company has
@@ -131,20 +130,6 @@ update webhook_deliveries
    set status = 'Pending', step = 0, next_attempt_at = clock_timestamp(), delivered_at = null
  where company_id = :company_id and endpoint_id = :endpoint_id and id = :id
 returning id;
-
--- name: webhook_fan_out :value
--- Create deliveries of new events, for endpoints of any company. Returns how many events were read.
-select fan_out_webhooks(:endpoints::int, :most::int);
-
--- name: webhook_delivery_claim :many
--- Claim due deliveries of any company with everything that is needed to send them. :companies and
--- :slow_ones are the company and the class of each attempt in progress; one company gets at most
--- :share of the :places, and one endpoint :at_once.
-select company_id, id, endpoint_id, fence, step, event_id, url, slow, include_record,
-       sealed_secrets, body
-  from claim_webhook_deliveries(
-         :lease::interval, :companies::bigint[], :slow_ones::boolean[], :places::int, :share::int,
-         :at_once::int);
 
 -- name: webhook_body :value
 -- Return the body of a delivery with the record that its event is about, and the submitted document

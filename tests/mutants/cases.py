@@ -2297,14 +2297,14 @@ ACCEPTED = (
     Mutant(
         "invitation-outlives-the-link-of-the-own-company",
         "service/dashboard/links.py",
-        "        if link.step == CHOOSE:\n            await sql.invitations_void",
-        "        if False:\n            await sql.invitations_void",
+        "        if link.step == CHOOSE:\n            await sql.void_invitations",
+        "        if False:\n            await sql.void_invitations",
         f"{ROLES}::test_an_invitation_of_another_company_is_void_after_the_own_link_is_used",
     ),
     Mutant(
         "operator-link-keeps-roles",
         "service/dashboard/links.py",
-        "    await sql.roles_reset(conn, user_id=user_id)",
+        "    await sql.reset_roles(conn, person=user_id)",
         "    return",
         f"{ROLES}::test_the_operators_link_ends_what_an_attacker_began",
     ),
@@ -2860,7 +2860,7 @@ PROVEN_FAILOVERS = (
     Mutant(
         "confirmation-not-read-again",
         "service/submission/sending/send.py",
-        "before is not None and before == await sql.send_confirmation_get(conn)",
+        "before is not None and before == await sql.send_confirmation(conn)",
         "before is not None",
         "tests/submission/test_claims.py::test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent",
     ),

@@ -228,7 +228,8 @@ async def test_portal_quota_shrinks_with_each_request_and_has_pauses(
     assert found['einvoice_portal_quota_remaining{operation="login"}'] == 11
     assert found['einvoice_portal_pause_seconds{operation="submit"}'] == 0
     await owner.execute(
-        "update portal_buckets set paused_until = now() + interval '1 hour' where operation = 'submit'"
+        "update portal_buckets set paused_until = now() + interval '1 hour'"
+        " where operation = 'submit'"
     )
     found = await get_metrics(api)
     assert 3500 < found['einvoice_portal_pause_seconds{operation="submit"}'] <= 3600

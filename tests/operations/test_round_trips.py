@@ -33,12 +33,12 @@ READS = {
 #: cached, the check of an idle connection, the look for imported code lists, the checks of the
 #: database's identity, and the note of its time.
 OCCASIONAL = {
-    sql.api_key_of.query,
+    sql.api_key_get.query,
     sql.database_now.query,
     sql.code_list_versions.query,
     sql.database_identity_get.query,
-    sql.database_prove.query,
-    sql.clock_note.query,
+    sql.record_evidence.query,
+    sql.note_clock.query,
 }
 
 

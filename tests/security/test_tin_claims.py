@@ -234,6 +234,6 @@ async def test_a_claim_is_no_company_of_the_tin(
 ) -> None:
     await add_claims(owner, company.id)
     async with connected_pool(config.database_url, 1) as pool, Database(pool).across() as conn:
-        assert await sql.tin_companies(conn, tin=OWN) == [company.id]
+        assert await sql.companies_of_tin(conn, wanted=OWN) == [company.id]
     assert (await run_command(config, share_tin, OWN, "Branches"))["companies"] == [company.id]
     assert (await run_command(config, unshare_tin, OWN))["unshared"] is True

@@ -98,7 +98,7 @@ async def claim_next(context: SubmissionContext) -> Claim:
 
     async def claim() -> list[asyncpg.Record]:
         async with context.database.across() as conn:
-            return await sql.submission_claim(
+            return await sql.claim_submissions(
                 conn, lease=context.config.portal_lease, most=9, states=["Queued"], suspects=1
             )
 

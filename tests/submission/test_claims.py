@@ -114,7 +114,7 @@ async def claimed(idle: Client, owner: asyncpg.Connection) -> Claimed:
     await owner.execute("update submissions set not_before = now() - interval '1 hour'")
     context = idle.app[SUBMISSION_CONTEXT]
     async with context.database.across() as conn:
-        (row,) = await sql.submission_claim(
+        (row,) = await sql.claim_submissions(
             conn, lease=LEASE, most=9, states=["Queued"], suspects=1
         )
     _, request = await read_request(owner)
@@ -180,7 +180,9 @@ async def test_claims_take_at_most_the_allowed_number_of_suspects(
         " claims = (id <> all (array(select id from submissions order by id limit 2)))::int"
     )
     async with claimed.context.database.across() as conn:
-        rows = await sql.submission_claim(conn, lease=LEASE, most=9, states=None, suspects=suspects)
+        rows = await sql.claim_submissions(
+            conn, lease=LEASE, most=9, states=None, suspects=suspects
+        )
     assert len(rows) == 2 + suspects
 
 

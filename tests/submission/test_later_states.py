@@ -183,12 +183,14 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
             *[company.id, compared * hour],
         )
     spans = dict.fromkeys(("age", "grace", "settle", "confirmation_gap"), hour)
-    found = await sql.conditions(owner, **spans, every=hour / 24, client_id="", fingerprint="")
+    found = await sql.conditions_watched(
+        owner, **spans, every=hour / 24, client_id="", fingerprint=""
+    )
     watched = {row["kind"] for row in found}
     assert ("Comparison" in watched) == (is_due and compared is not None)
-    rows = await sql.comparison_claim(
+    rows = await sql.claim_comparisons(
         owner,
-        reason="regular",
+        cause="regular",
         most=1,
         lease=hour,
         every=hour,

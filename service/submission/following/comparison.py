@@ -97,9 +97,9 @@ async def claim(context: SubmissionContext, reason: str, most: int = 1) -> list[
     """
     config = context.config
     async with context.database.across() as conn:
-        rows = await sql.comparison_claim(
+        rows = await sql.claim_comparisons(
             conn,
-            reason=reason,
+            cause=reason,
             most=most,
             lease=config.portal_lease,
             every=config.comparison,

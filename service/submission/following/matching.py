@@ -112,7 +112,7 @@ async def find_matches(
     async with context.database.reading(company_id) as conn:
         candidates = await _check_uuids(conn, company_id, candidates)
         shared = {
-            tin: await sql.tin_is_shared(conn, company_id=company_id, tin=tin)
+            tin: await sql.tin_is_shared(conn, company=company_id, own_tin=tin)
             for tin in {one.submission.tin for one in candidates}
         }
         open_ones = [one for one in candidates if not _add_known(matches, one)]
@@ -187,7 +187,7 @@ async def _check_uuids(
 ) -> list[_Candidate]:
     """Remove documents of the company's other submissions, and mark those of other companies."""
     uuids = list({one.there.uuid for one in candidates})
-    rows: list[RecordedRow] = await sql.uuids_recorded(conn, company_id=company_id, uuids=uuids)
+    rows: list[RecordedRow] = await sql.uuids_recorded(conn, company=company_id, uuids=uuids)
     recorded = {row["uuid"]: row["own_submission"] for row in rows}
     left: list[_Candidate] = []
     for one in candidates:

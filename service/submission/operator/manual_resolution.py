@@ -185,7 +185,7 @@ async def _find_recorded(
     """Return the uuids that are recorded for documents of other submissions of any company."""
     async with context.database.reading(case.company_id) as conn:
         rows: list[RecordedRow] = await sql.uuids_recorded(
-            conn, company_id=case.company_id, uuids=uuids
+            conn, company=case.company_id, uuids=uuids
         )
     return [row["uuid"] for row in rows if row["own_submission"] != case.id]
 

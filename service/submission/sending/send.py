@@ -247,7 +247,7 @@ async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
     replication may have been switched to asynchronous meanwhile.
     """
     async with context.database.across() as conn:
-        return before is not None and before == await sql.send_confirmation_get(conn)
+        return before is not None and before == await sql.send_confirmation(conn)
 
 
 async def _classify(

@@ -1,7 +1,7 @@
 -- A link is looked up before its company is known. Nothing else of other companies is readable.
 create or replace function document_link_of(wanted bytea)
   returns table (company_id bigint, id bigint, purpose text, kind text, document_id bigint)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable rows 1 security definer set search_path = pg_catalog, public language sql
   begin atomic
     select l.company_id, l.id, l.purpose, l.kind, l.document_id
       from public.document_links l

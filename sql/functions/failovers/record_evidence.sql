@@ -2,7 +2,7 @@
 -- standbys. Other standbys can therefore be proven only when that time is over, or if they confirm
 -- for the former ones too. A server that was promoted confirms by itself.
 create or replace function record_evidence() returns table (identity text, evidence bigint)
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile rows 1 security definer set search_path = pg_catalog, public language sql
   begin atomic
     update public.database_state i
        set standbys = c.names, evidence = i.evidence + 1,

@@ -18,7 +18,7 @@ create or replace function take_portal_token(
     pace_span interval, size int, alone int, alone_span interval, patience interval, grace interval,
     priority int, follows interval)
   returns table (is_taken boolean, wait interval, is_share boolean)
-  volatile set search_path = pg_catalog, public language plpgsql as $$
+  volatile rows 1 set search_path = pg_catalog, public language plpgsql as $$
 declare
   b portal_buckets;
   now_at timestamptz;

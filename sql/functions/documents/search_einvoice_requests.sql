@@ -1,5 +1,5 @@
 -- PL/pgSQL for the same reason as document_search.
-create or replace function einvoice_request_search(
+create or replace function search_einvoice_requests(
     for_company bigint,
     filters jsonb,
     sort_order text,
@@ -54,5 +54,5 @@ begin
     left join page on true
    order by page.place;
 end $$;
-comment on function einvoice_request_search is
+comment on function search_einvoice_requests is
   'A page of e-invoice requests as document_search returns one.';
