@@ -10,6 +10,7 @@ from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.documents.ubl import parties
 from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
 from service.http import app_keys, responses
 from service.http.access import company_transaction
@@ -119,7 +120,8 @@ async def _lock(request: web.Request, conn: Connection, company: int) -> str:
     """
     await sql.company_lock_alone(conn, company_id=company)
     await check_if_match(request, conn, _read_record, company=company)
-    return (await sql.company_tin_lock(conn, company_id=company))["tin"]
+    issuer = await sql.issuer_get(conn, company_id=company)
+    return parties.get_own_tin({"tin": issuer["tin_code"]})
 
 
 async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) -> None:

@@ -150,12 +150,14 @@ async def verify_tin(
     A TIN that is verified for another company violates companies_tin_once.
     """
     async with database.company(company_id) as conn:
-        row = await sql.company_tin_lock(conn, company_id=company_id)
-        if not row["tin"]:
+        await sql.company_lock(conn, company_id=company_id)
+        row = await sql.issuer_get(conn, company_id=company_id)
+        own = parties.get_own_tin({"tin": row["tin_code"]})
+        if not own:
             raise OperatorError(f"Company {company_id} has no TIN.")
-        if tin is not None and parties.get_own_tin({"tin": tin}) != row["tin"]:
+        if tin is not None and parties.get_own_tin({"tin": tin}) != own:
             raise OperatorError(f"The TIN of company {company_id} is {row['tin_code']}, not {tin}.")
-        claim_tin(config.cell_registry, row["tin"], config.cell)
+        claim_tin(config.cell_registry, own, config.cell)
         verified_at = await sql.company_tin_verify(conn, company_id=company_id)
         return {
             "company_id": company_id,

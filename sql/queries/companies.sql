@@ -11,15 +11,13 @@ values (:company_id, :name, :tin_code, clock_timestamp(), :registration_number, 
         :city, :address, :phone, :email)
 returning id;
 
--- name: company_auto_submits :value
-select (setting -> 'AUTO_SUBMIT_INVOICE')::boolean from companies where id = :company_id;
-
 -- name: issuer_get :one
 -- Return the company as its documents need it, and the database clock.
 select name, tin_code, tin_verified_at, registration_number, registration_type,
        sst_registration_number, tourism_tax_registration_number, business_activity_description,
        msic_code, country, state, zip_code, city, address, phone, email, bank_account,
-       exporter_certified_number, consolidation_relaxed_until, clock_timestamp() as now
+       exporter_certified_number, consolidation_relaxed_until,
+       (setting -> 'AUTO_SUBMIT_INVOICE')::boolean as auto_submits, clock_timestamp() as now
   from companies
  where id = :company_id;
 
@@ -101,13 +99,6 @@ with former as (
 )
 insert into events (company_id, type, data)
 select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
-
--- name: company_tin_lock :one
--- Lock the company and return its TIN, as entered and normalised, and when it was verified.
-select tin_code, tin, tin_verified_at
-  from companies
- where id = :company_id
-   for no key update;
 
 -- name: company_tin_verify :value
 -- Mark the TIN of a locked company as verified and return the time. No row: it is verified already.

@@ -134,7 +134,7 @@ async def test_of_concurrent_verifications_of_one_tin_one_succeeds(
 
         async def verify(company_id: int) -> Any:
             async with database.company(company_id) as conn:
-                assert await sql.company_tin_lock(conn, company_id=company_id)
+                assert await sql.company_lock(conn, company_id=company_id)
                 await barrier.wait()
                 return await sql.company_tin_verify(conn, company_id=company_id)
 

@@ -206,8 +206,10 @@ async def start_if_requested(
     """
     if requested == "none":
         return None
-    if requested == "if_set" and not await sql.company_auto_submits(conn, company_id=company_id):
-        return None
+    if requested == "if_set":
+        issuer = await sql.issuer_get(conn, company_id=company_id)
+        if not issuer["auto_submits"]:
+            return None
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
     at_once = requested == "at_once" and not is_held
