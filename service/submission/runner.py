@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import store
-from service.submission.context import Claim, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.machine import state_machine
 from service.submission.machine.types import (
     NO_DELAY,
@@ -24,6 +24,9 @@ from service.submission.machine.types import (
     Times,
     Write,
 )
+
+#: The work on a claimed submission in one of its states.
+Flow = Callable[[CompanyContext, Claim], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +86,21 @@ class SubmissionRun:
         if any(isinstance(command, (Write, ReleaseClaim)) for command in commands):
             self.is_open = False
         return [Step(self, before, command) for command in commands]
+
+
+async def run_claimed(context: SubmissionContext, claim: Claim, flow: Flow) -> None:
+    """Run the flow of a claimed submission. A claim that the database interrupted is not counted.
+
+    After another error the claim expires and stays counted.
+    """
+    try:
+        await flow(await context.sign_in(claim.company_id), claim)
+    except Exception as error:
+        if not is_interruption(error):
+            log.error("submission %s: failed\n%s", claim, format_traceback(error))
+            return
+        log.warning("submission %s: %s", claim, describe_error(error))
+        await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
 async def begin(context: SubmissionContext, claim: Claim) -> SubmissionRun | None:

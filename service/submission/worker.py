@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
@@ -12,11 +12,11 @@ from service.documents.states import SubmissionState
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
-from service.submission import store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.following import cancel, comparison, poll
 from service.submission.following.comparison import HELD, REGULAR, UNKNOWN
 from service.submission.following.unknown_outcomes import mark_uncertain
+from service.submission.runner import Flow, run_claimed
 from service.submission.sending import send
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # limit for running work at a shutdown
 
 #: State of a claimed submission -> its flow. Uncertain ones are claimed by their company.
-FLOWS: dict[SubmissionState, Callable[[SubmissionContext, Claim], Awaitable[object]]] = {
+FLOWS: dict[SubmissionState, Flow] = {
     "Queued": send.send,
     "Sending": mark_uncertain,
     "Accepted": poll.poll,
@@ -129,7 +129,7 @@ class Worker(Loop):
         for row in rows:
             claim = Claim(row["company_id"], row["id"], row["fence"])
             name = f"submission {claim} state={row['state']}"
-            task = self._start(queue, name, self._handle(row["state"], claim))
+            task = self._start(queue, name, run_claimed(self._context, claim, FLOWS[row["state"]]))
             if row["claims"] > 1:
                 self._suspects.add(task)
                 task.add_done_callback(self._suspects.discard)
@@ -183,17 +183,6 @@ class Worker(Loop):
             log.error("worker: %s\n%s", name, what)
         finally:
             self._context.due.set()
-
-    async def _handle(self, state: SubmissionState, claim: Claim) -> None:
-        """Handle a claimed submission. A claim that the database interrupted is not counted."""
-        try:
-            await FLOWS[state](self._context, claim)
-        except Exception as error:
-            if not is_interruption(error):
-                raise
-            log.warning("worker: submission %s state=%s: %s", claim, state, describe_error(error))
-            delay = self._context.config.portal_retry
-            await store.release_interrupted(self._context, claim, delay)
 
     async def _seconds_until_due(self) -> float:
         """Return the seconds until more work is due or a pause of the portal ends."""

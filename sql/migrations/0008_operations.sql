@@ -140,7 +140,6 @@ create table database_state (
   oldest xid8,
   open_since timestamptz not null default clock_timestamp(),
   constraint database_state_only_one check (only_one),
-  constraint database_state_noted check ((identity is null) = (noted_at is null)),
   constraint database_state_stepped check ((stepped_at is null) = (stepped_by is null))
 );
 insert into database_state default values;

@@ -112,8 +112,10 @@ async def test_addresses_of_one_network_share_the_tries_of_a_person(
 
 @pytest.mark.parametrize("email", [EMAIL.upper(), f" {EMAIL} "])
 async def test_spellings_of_an_address_share_the_tries(site: Site, email: str) -> None:
-    found = [await try_password(site, FAR, "wrong") for _ in range(TRIES_PER_MINUTE)]
-    assert found == [401] * TRIES_PER_MINUTE
+    found = [401]
+    while found[-1] == 401:  # On a busy machine, tries become free meanwhile.
+        found.append(await try_password(site, FAR, "wrong"))
+    assert len(found) > TRIES_PER_MINUTE and found[-1] == 429
     assert await try_password(site, "203.0.113.6", PASSWORD, email) == 429
 
 

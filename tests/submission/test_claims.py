@@ -229,7 +229,7 @@ async def test_changed_documents_are_not_sent(
     if was_sent:
         assert await claimed.run("submission_send")
     await claimed.owner.execute(f"update submissions set state = 'Queued'; {change}")
-    await send(claimed.context, claimed.claim)
+    await send(await claimed.context.sign_in(claimed.claim.company_id), claimed.claim)
     row = await claimed.submission()
     assert (row["state"], json_codec.loads(row["last_error"].encode())["code"]) == (
         "NeedsPerson",

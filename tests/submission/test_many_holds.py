@@ -241,7 +241,7 @@ async def test_a_hold_reaches_back_to_the_latest_recorded_comparison(
         " values ($1, now() - interval '70 hours')",
         company.id,
     )
-    await owner.execute("update database_state set identity = 'another', noted_at = now()")
+    await owner.execute("update database_state set identity = 'another'")
     assert await owner.fetchval("select record_database_identity()")
     (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"] and found["days"] == 4  # a day more than 70 hours
@@ -278,7 +278,7 @@ async def test_a_failover_during_a_hold_by_hand_compares_no_less(
     config = read_config({**environment, **NOT_SETTLED})
     await run_command(config, hold_sending, "By hand.")
     await owner.execute(COMPARED, company.id, 0)
-    await owner.execute("update database_state set identity = 'another', noted_at = now()")
+    await owner.execute("update database_state set identity = 'another'")
     assert await owner.fetchval("select record_database_identity()")
     (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"] and found["days"] == MOST_DAYS
@@ -291,6 +291,6 @@ async def test_a_hold_of_another_database_than_the_noted_one_does_not_end(
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await owner.execute(COMPARED, company.id, 0)
-    await owner.execute("update database_state set identity = 'another', noted_at = now()")
+    await owner.execute("update database_state set identity = 'another'")
     (found,) = (await run_command(config, reconcile))["companies"]
     assert found["held"]

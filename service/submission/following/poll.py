@@ -42,9 +42,8 @@ class _Reading:
     failure: StatesUnavailable | None = None
 
 
-async def poll(context: SubmissionContext, claim: Claim) -> None:
+async def poll(context: CompanyContext, claim: Claim) -> None:
     """Read the states of a claimed Accepted submission once, and schedule the next poll."""
-    context = await context.sign_in(claim.company_id)
     submission_run = await begin_claimed(context, claim)
     if submission_run is None:
         return

@@ -85,14 +85,13 @@ async def transmit(transmission: Transmission) -> Event | None:
     return await transmission.send() if await transmission.commit_intent() else None
 
 
-async def send(context: SubmissionContext, claim: Claim) -> None:
+async def send(context: CompanyContext, claim: Claim) -> None:
     """Send a claimed Queued submission and record the outcome.
 
     If a worker has claimed it, others that wait for the same taxpayer are merged into it once the
     rate limiter has admitted it. A lock of this process's session keeps all other processes away
     while this process lives, even if it is paused.
     """
-    context = await context.sign_in(claim.company_id)
     async with AsyncExitStack() as stack:
         locked = context.session.lock_submissions(claim.company_id, [claim.id])
         if claim.id not in await stack.enter_async_context(locked):

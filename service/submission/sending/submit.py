@@ -17,7 +17,7 @@ from typing import NamedTuple
 from service import failpoints, json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.documents import states
 from service.documents.body_checks import SubmissionRequest
 from service.documents.checks import preflight
@@ -26,11 +26,10 @@ from service.documents.rows import Row
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
-from service.errors import BadRequest, describe_error, format_traceback, make_reason
+from service.errors import BadRequest, make_reason
 from service.json_types import JsonObject
 from service.loops import wait_for_event
 from service.offload import offload
-from service.submission import store
 from service.submission.context import Claim, SubmissionContext
 from service.submission.locked_documents import (
     LockedRecord,
@@ -47,6 +46,7 @@ from service.submission.machine.failures import (
 )
 from service.submission.machine.state_machine import OUTCOME_UNKNOWN
 from service.submission.machine.types import Error
+from service.submission.runner import run_claimed
 from service.submission.sending import checks, eligibility
 from service.submission.sending.send import send
 
@@ -378,22 +378,10 @@ async def _store(
 async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> Outcome:
     """Send a submission, and return its outcome after the send or at the end of the wait."""
     await asyncio.wait(
-        {context.spawn(_send_or_release(context, claim))},
+        {context.spawn(run_claimed(context, claim, send))},
         timeout=context.config.submit_wait.total_seconds(),
     )
     return await _get_outcome(context, claim.company_id, document_id)
-
-
-async def _send_or_release(context: SubmissionContext, claim: Claim) -> None:
-    """Send a submission. If the database interrupts that, a worker goes on with it."""
-    try:
-        await send(context, claim)
-    except Exception as error:
-        if not is_interruption(error):
-            log.error("submission %s: failed\n%s", claim, format_traceback(error))
-            return
-        log.warning("submission %s: %s", claim, describe_error(error))
-        await store.release_interrupted(context, claim, context.config.portal_retry)
 
 
 async def _join(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
