@@ -23,7 +23,7 @@ def register(line: CommandLine) -> None:
     parser = line.add(
         "sql",
         _print_statement,
-        "Print a statement of `sql/queries/`, or the call of a function, for psql.",
+        "Print a statement, or the call of a function, for psql.",
     )
     parser.add_argument("statement", metavar="NAME")
 
