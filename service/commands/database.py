@@ -20,11 +20,7 @@ def register(line: CommandLine) -> None:
         "Apply new migrations, each once, and print their names. `serve` does this too. Reads only "
         "the settings of the database.",
     )
-    parser = line.add(
-        "sql",
-        _print_statement,
-        "Print a statement, or the call of a function, for psql.",
-    )
+    parser = line.add("sql", _print_statement, "Print a statement, or a function's call, for psql.")
     parser.add_argument("statement", metavar="NAME")
 
 
