@@ -141,7 +141,7 @@ async def resolve_as_not_received(
         await _check_not_listed(context, case)
     errors = [make_reason("NotReceived", NOT_RECEIVED.format(note))]
     changes = [Change(doc.id, RELEASED[doc.status], errors=errors) for doc in case.docs]
-    return await _store(context, case, _Decision("not_received", "NotReceived", changes, note))
+    return await _store(context, case, _Decision("not received", "NotReceived", changes, note))
 
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
