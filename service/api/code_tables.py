@@ -6,8 +6,8 @@ from datetime import date
 from aiohttp import web
 
 from service import json_codec
-from service.api.filters import MAX_SEARCH_TEXT, read_words
-from service.api.operation import Group, Operation, QueryParameter
+from service.api.filters import search_for
+from service.api.operation import Group, Operation
 from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
@@ -18,12 +18,7 @@ GROUP = Group("Code tables")
 
 NOUN = "Code table"
 PATH = "/api/code-tables"
-SEARCH = QueryParameter(
-    "query",
-    {"type": "string", "maxLength": MAX_SEARCH_TEXT},
-    "Search text: the start of a code, or a part of a description.",
-    read_words,
-)
+SEARCH = search_for("the start of a code, or a part of a description")
 #: Values of `source`.
 BUILT_IN, IMPORTED = "built_in", "imported"
 

@@ -42,7 +42,9 @@ FILTERS = (
     filters.some_of(
         "status", schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"
     ),
-    filters.SEARCH,
+    filters.search_for(
+        "the invoice's full code, or a part of the buyer's name and TIN that begins with a word"
+    ),
     filters.METADATA,
 )
 CREATED = "E-invoice request created."

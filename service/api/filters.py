@@ -9,6 +9,7 @@ from service import json_codec
 from service.api.components import refer_to
 from service.api.operation import QueryParameter
 from service.documents import states
+from service.documents.ubl import parties
 from service.errors import Violation, violation
 from service.http import requests
 from service.json_types import JsonObject
@@ -25,7 +26,7 @@ METADATA = QueryParameter(
 )
 #: A day. Years in which its limits have a UTC time.
 _DAY = re.compile(r"[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,10})?", re.ASCII)
+_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,10})?", re.ASCII)
 #: An offset whose plus sign was decoded as a blank.
 _BLANK = re.compile(r"T.* [0-9]{2}:?[0-9]{2}$", re.ASCII)
 
@@ -69,6 +70,9 @@ def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dic
     for name, text in query.items():
         if requests.name_family(name) == ENTRIES and text:
             entries[name.removeprefix("metadata[").removesuffix("]")] = text
+    if "" in entries:
+        message = "metadata needs a key, as in metadata[order]=42."
+        violations.append(violation(ENTRIES, "filter", message))
     if len(entries) > MOST_ENTRIES:
         message = f"At most {MOST_ENTRIES} keys of metadata can be searched."
         violations.append(violation("metadata", "maxProperties", message))
@@ -139,20 +143,37 @@ def _amount(name: str, description: str) -> QueryParameter:
     return QueryParameter(name, {"type": "number", "minimum": 0}, description, read)
 
 
-def read_words(text: str) -> str:
-    """Return a search text unchanged. Raises ValueError for a long one."""
-    if len(text) > MAX_SEARCH_TEXT:
-        raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
-    return text
+def search_for(description: str) -> QueryParameter:
+    """Return the filter `query`, a search text."""
+
+    def read(text: str) -> str:
+        if len(text) > MAX_SEARCH_TEXT:
+            raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
+        return text.strip()
+
+    schema = {"type": "string", "maxLength": MAX_SEARCH_TEXT}
+    return QueryParameter("query", schema, f"Search text: {description}.", read)
 
 
-SEARCH = QueryParameter(
-    "query",
-    {"type": "string", "maxLength": MAX_SEARCH_TEXT},
-    "Search text: a code, a full code (also without its zeros, or one under which the document was "
-    "submitted), a reference, a uuid of the portal, or a part of the buyer's name and TIN that "
-    "begins with a word.",
-    read_words,
+SEARCH = search_for(
+    "a code, a full code (also without its zeros, or one under which the document was submitted), "
+    "a reference, a uuid of the portal, or a part of the buyer's name and TIN that begins with a "
+    "word"
+)
+
+
+def _read_tin(text: str) -> str:
+    """Return a TIN as it is sent to the portal. Raises ValueError without one."""
+    if tin := parties.get_own_tin({"tin": text}):
+        return tin
+    raise ValueError("buyer_tin must be a TIN.")
+
+
+BUYER_TIN = QueryParameter(
+    "buyer_tin",
+    {"type": "string"},
+    "The TIN of the buyer, in any spelling. Self-billed invoices are not found by it.",
+    _read_tin,
 )
 MOST_COUNTED = 10**6
 
@@ -186,7 +207,7 @@ AFTER = QueryParameter(
     {"type": "integer", "minimum": 0},
     "An id: the page has the first records after it, instead of those of a number. Needs the order "
     "`id` or `-id`. `next_page_url` continues, and leads to an empty page at the end. `total` "
-    "and `last_page` include the records before it.",
+    "and `last_page` include the records before it, and `current_page` is 1.",
     _read_cursor,
 )
 DOCUMENT_SORTS = tuple(
@@ -211,7 +232,7 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
         _limit("updated_from", "The earliest change of the record, or its day.", is_last=False),
         _limit("updated_to", "The latest change of the record, or its day.", is_last=True),
         one_of("is_ready", ("true", "false")),
-        QueryParameter("buyer_tin", {"type": "string"}, "The TIN of the buyer.", str.strip),
+        BUYER_TIN,
         _amount("amount_from", "The lowest payable amount."),
         _amount("amount_to", "The highest payable amount."),
         SEARCH,

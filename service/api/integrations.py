@@ -24,7 +24,7 @@ GROUP = Group("Integrations")
 USER, ORGANIZATION = "User", "Organization"
 #: Noun -> the start of an id.
 PREFIXES = {USER: "usr", ORGANIZATION: "org"}
-FILTERS = (filters.SEARCH,)
+FILTERS = (filters.search_for("a part of the name, or of the e-mail address of a user"),)
 EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
 
 

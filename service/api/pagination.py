@@ -117,7 +117,7 @@ def read_page(
     violations: list[Violation] = []
     number = read_number(query, NUMBER, violations)
     per_page = read_number(query, PER_PAGE, violations)
-    sort = query.get("sort", NEWEST_FIRST)
+    sort = query.get("sort") or NEWEST_FIRST
     if sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
     values = read_filters(query, filters, request.app[app_keys.CONFIG].time_zone, violations)

@@ -60,10 +60,15 @@ async def import_codes(
     A file is a JSON array of objects with a code and a name or description, as the authority
     publishes it, and optionally with the days `valid_from` and `valid_to`. Raises OperatorError.
     """
-    lists = {_list_of(path): read_codes(path) for path in map(Path, files)}
-    for name, entries in lists.items():
-        _add_built_in_days(name, entries)
+    lists: dict[str, list[dict[str, str]]] = {}
+    for path in map(Path, files):
+        name = _list_of(path)
+        if name in lists:
+            raise OperatorError(f"Two files are named after the code list {name}.")
+        lists[name] = read_codes(path)
+        _add_built_in_days(name, lists[name])
     async with database.across() as conn, conn.transaction():
+        await sql.transaction_lock(conn, name="einvoice code lists")
         for name, entries in lists.items():
             await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
     await share_with_sandbox(config, database)
@@ -144,14 +149,15 @@ def read_codes(path: Path) -> list[dict[str, str]]:
 def _entry(row: JsonMapping) -> dict[str, str]:
     """Return {code, description} and days from the member names of the published files."""
     code = row.get("code", row.get("id"))
-    if not isinstance(code, str) or not code or not json_codec.is_valid_text(code):
-        raise TypeError("a code is not a string")
+    if not isinstance(code, str) or not 0 < len(code) <= 100 or not json_codec.is_valid_text(code):
+        raise TypeError("a code is not a string of 1 to 100 characters")
     texts = [
         value
         for name, value in row.items()
         if name.startswith(("name", "desc", "state", "country", "currency", "unit", "msic"))
+        and isinstance(value, str)
     ]
-    description = str(texts[0]) if texts else ""
+    description = texts[0] if texts else ""
     if not json_codec.is_valid_text(description):
         raise TypeError("a description has NUL or an unpaired surrogate")
     return {"code": code, "description": description, **_read_days(row)}

@@ -42,3 +42,14 @@ def add_company_option(
 def print_json(result: object) -> None:
     """Print a result as one JSON object on a line, with instants as the API writes them."""
     print(json.dumps(result, default=lambda at: at.isoformat(timespec="milliseconds")))
+
+
+def add_note(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add the required option --note, a text that is not blank."""
+
+    def read(text: str) -> str:
+        if not text.strip():
+            raise argparse.ArgumentTypeError("it must not be blank")
+        return text
+
+    parser.add_argument("--note", required=True, metavar="TEXT", type=read, help=purpose)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from service import json_codec, schema
 from service.commands.cell_registry import claim_tin
-from service.commands.command_line import CommandLine, add_company_option
+from service.commands.command_line import CommandLine, add_company_option, add_note
 from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
@@ -61,7 +61,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--tin", help="the TIN that was confirmed")
     parser = line.add("share-tin", share_tin, "Allow several companies to use a TIN.")
     parser.add_argument("--tin", required=True)
-    parser.add_argument("--note", required=True, metavar="TEXT", help="why it is shared")
+    add_note(parser, "why it is shared")
     parser = line.add(
         "unshare-tin",
         unshare_tin,
@@ -172,8 +172,6 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
     The audit log of each company for which it is verified gets a row. Raises OperatorError.
     """
     wanted = _read_tin(tin)
-    if not note.strip():
-        raise OperatorError("A note is required: why the TIN is shared.")
     companies = await _find_companies(database, wanted)
     shared: JsonObject = {}
     for company_id in companies or [None]:

@@ -110,7 +110,8 @@ def create_command_line() -> CommandLine:
 def _reject_invalid_text(options: JsonObject) -> None:
     """Raise OperatorError for a text that is not UTF-8, which PostgreSQL cannot store."""
     for name, value in options.items():
-        if isinstance(value, str) and not json_codec.is_valid_text(value):
+        texts = value if isinstance(value, list) else [value]
+        if not all(json_codec.is_valid_text(text) for text in texts if isinstance(text, str)):
             raise OperatorError(f"--{name.replace('_', '-')} must be UTF-8 text.")
 
 

@@ -10,7 +10,12 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.command_line import (
+    CommandLine,
+    add_company_option,
+    add_note,
+    print_json,
+)
 from service.commands.companies import find_comparable_companies
 from service.commands.operator_errors import OperatorError
 from service.config import Config
@@ -80,9 +85,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--tin", help="one taxpayer instead of all")
     parser = line.add("resolve-finding", resolve_finding, "Close findings of a comparison.")
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
-    parser.add_argument(
-        "--note", required=True, metavar="TEXT", help="the cause, and what was done about it"
-    )
+    add_note(parser, "the cause, and what was done about it")
     parser = line.add(
         "resolve-submission",
         resolve_submission,
@@ -110,9 +113,7 @@ def _add_outcome_options(parser: argparse.ArgumentParser) -> None:
         const=None,
         help="the portal does not have it",
     )
-    parser.add_argument(
-        "--note", required=True, metavar="TEXT", help="how the outcome was found out"
-    )
+    add_note(parser, "how the outcome was found out")
 
 
 async def _reconcile(
@@ -207,18 +208,20 @@ async def resolve_finding(
 ) -> JsonObject:
     """Resolve findings and return {resolved, released}. Raises OperatorError.
 
-    `resolved` are the ids, `released` the companies whose hold ends.
+    `resolved` are the ids of those that were not resolved before, `released` the companies whose
+    hold ends.
     """
-    owners = [await _find_owner(database, finding_id) for finding_id in ids]
-    released = set()
-    for company_id, finding_id in zip(owners, ids, strict=True):
+    owners = {finding_id: await _find_owner(database, finding_id) for finding_id in ids}
+    resolved: list[int] = []
+    released: set[int] = set()
+    for finding_id, company_id in owners.items():
         async with database.company(company_id) as conn:
-            if not await sql.finding_resolve(conn, company_id=company_id, id=finding_id, note=note):
-                raise OperatorError(f"Finding {finding_id} is already resolved.")
+            if await sql.finding_resolve(conn, company_id=company_id, id=finding_id, note=note):
+                resolved.append(finding_id)
             settle = config.portal_settle
             if await sql.hold_release(conn, company_id=company_id, settle=settle):
                 released.add(company_id)
-    return {"resolved": ids, "released": sorted(released)}
+    return {"resolved": resolved, "released": sorted(released)}
 
 
 async def _find_owner(database: Database, finding_id: int) -> int:

@@ -269,6 +269,7 @@ class WebhookDispatcher(Loop):
                 id=claim["id"],
                 fence=claim["fence"],
                 step=claim["step"],
+                url=claim["url"],
                 response_status=outcome.response_status,
                 error=outcome.error,
                 slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,

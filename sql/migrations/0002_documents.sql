@@ -137,7 +137,11 @@ comment on procedure keep_metadata_entries is
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
   immutable parallel safe language sql
-  return trim(regexp_replace(lower(name), '[[:space:]!-/:-@[-`{-~]+', ' ', 'g'));
+  return trim(regexp_replace(
+    lower(name),
+    '[[:space:]!-/:-@[-`{-~\u2010-\u206f\u3000-\u303f'
+      '\uff00-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+',
+    ' ', 'g'));
 comment on function search_text is
   'A text as it is searched: in lower case, with single spaces in place of punctuation.';
 

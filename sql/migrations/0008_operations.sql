@@ -144,7 +144,7 @@ create table database_state (
 );
 insert into database_state default values;
 grant select on database_state to einvoice_service;
-grant select, update on database_state to einvoice_across;
+grant select, insert, update on database_state to einvoice_across;
 grant select on database_state to einvoice_reader;
 call describe('database_state', '
   One row: the database on which the service last ran, its time as processes saw it, to notice a

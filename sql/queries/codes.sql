@@ -27,9 +27,16 @@ select :code_list,
          given.valid_from,
          known.valid_from,
          given.built_in_from,
-         (select current_date from code_lists where code_list = :code_list limit 1),
+         (select least(current_date, given.valid_to)
+            from code_lists
+           where code_list = :code_list
+           limit 1),
          '-infinity'),
-       coalesce(given.valid_to, known.valid_to, 'infinity')
+       coalesce(
+         given.valid_to,
+         case when known.valid_to >= coalesce(given.valid_from, '-infinity')
+              then known.valid_to end,
+         'infinity')
   from jsonb_to_recordset(:codes::jsonb)
        as given (code text, description text, valid_from date, valid_to date, built_in_from date)
   left join code_lists known on known.code_list = :code_list and known.code = given.code

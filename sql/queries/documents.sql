@@ -21,13 +21,10 @@ with tenant as materialized (
   select :company_id::bigint, :kind::text, :type::text, :code::bigint, :code_year::smallint,
          :invoice_id::bigint, :consolidated_invoice_id::bigint, :month::date,
          :invoice_ids::bigint[], :is_ready::boolean, :issue_date::timestamptz, :buyer::json,
-         search_text((:buyer::json ->> 'name')
-                     || coalesce(' ' || (:buyer::json ->> 'tin'), '')),
-         :supplier::json, :line_items::json, :currency_code::text, :exchange_rate::numeric,
-         :reference::text, :metadata::json,
-         :optional_members::text, :net_amount::numeric, :excluding_tax::numeric,
-         :including_tax::numeric, :payable_amount::numeric, :prepaid_amount::numeric,
-         :taxes::jsonb, :bytes::int
+         searched_party(:buyer::json), :supplier::json, :line_items::json, :currency_code::text,
+         :exchange_rate::numeric, :reference::text, :metadata::json, :optional_members::text,
+         :net_amount::numeric, :excluding_tax::numeric, :including_tax::numeric,
+         :payable_amount::numeric, :prepaid_amount::numeric, :taxes::jsonb, :bytes::int
     from tenant
   returning id, kind, invoice_id, consolidated_invoice_id
 ), noted as (
@@ -213,8 +210,7 @@ with former as (
          is_ready = :is_ready::boolean,
          issue_date = :issue_date::timestamptz,
          buyer = :buyer::json,
-         buyer_text = search_text((:buyer::json ->> 'name')
-                                  || coalesce(' ' || (:buyer::json ->> 'tin'), '')),
+         buyer_text = searched_party(:buyer::json),
          supplier = :supplier::json,
          line_items = :line_items::json,
          currency_code = :currency_code::text,

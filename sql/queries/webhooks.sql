@@ -43,11 +43,24 @@ select url, description, types, enabled, include_record, ordered
    for update;
 
 -- name: webhook_update :exec
--- Write a locked endpoint. One that is enabled again starts with events from now on.
+-- Write a locked endpoint. One that is enabled again starts with events from now on. Earlier events
+-- of an endpoint that is disabled, or gets other types, are still delivered.
 with former as (
   select webhook_values(webhook_endpoints) as was
     from webhook_endpoints
    where company_id = :company_id and id = :id
+), earlier as (
+  insert into webhook_deliveries (company_id, endpoint_id, event_id)
+  select v.company_id, e.id, v.id
+    from webhook_endpoints e
+    join events v
+      on v.company_id = e.company_id
+     and (v.transaction_id, v.id) > (e.cursor_transaction, e.cursor_event)
+     and (e.types = '{}' or v.type = any (e.types))
+   where e.company_id = :company_id and e.id = :id and v.company_id = :company_id and e.enabled
+     and (not :enabled or e.types <> :types::text[])
+   order by v.transaction_id, v.id
+      on conflict do nothing
 ), changed as (
   update webhook_endpoints
      set cursor_transaction = case when :enabled and not enabled
@@ -187,8 +200,8 @@ select json_build_object(
 
 -- name: webhook_delivery_end :value
 -- Record the outcome of an attempt and whether it was :slow, and release the claim. :gone disables
--- the endpoint. No row: the delivery was claimed again. One that is to be delivered again, so that
--- it has another :step, stays due.
+-- the endpoint, unless it has another :url meanwhile. No row: the delivery was claimed again. One
+-- that is to be delivered again, so that it has another :step, stays due.
 with mine as (
   update webhook_deliveries
      set lease_until = null,
@@ -205,18 +218,21 @@ with mine as (
 ), endpoint as (
   update webhook_endpoints
      set slow = :slow,
-         enabled = enabled and not :gone,
-         updated_at = case when :gone then clock_timestamp() else updated_at end
+         enabled = enabled and not (:gone and url = :url),
+         updated_at = case when enabled and :gone and url = :url
+                           then clock_timestamp() else updated_at end
    where company_id = :company_id
      and id = :endpoint_id
-     and (slow <> :slow or enabled and :gone)
+     and (slow <> :slow or enabled and :gone and url = :url)
      and exists (select from mine)
   returning id
 ), audited as (
   insert into audit_log (company_id, action, subject, changes)
-  select :company_id::bigint, 'disable', format('webhook %s', id),
+  select :company_id::bigint, 'disable', format('webhook %s', f.id),
          value_changes('{"enabled": true}', '{"enabled": false}')
     from endpoint
-   where :gone::boolean
+    join webhook_endpoints f
+      on f.company_id = :company_id and f.id = endpoint.id  -- as it was before
+   where f.enabled and :gone and f.url = :url
 )
 select id from mine;

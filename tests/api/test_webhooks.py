@@ -322,6 +322,44 @@ async def test_410_disables_the_endpoint_and_enabling_restarts_the_schedule(
     assert [one["status"] for one in listed] == ["Delivered", "Failed"]
 
 
+async def test_events_before_a_change_of_the_endpoint_are_delivered(
+    api: Client, receiver: Receiver
+) -> None:
+    """They have no deliveries yet when the endpoint is disabled, or gets other types."""
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
+    made: list[int] = []
+    for change in ({"enabled": False}, {"types": ["invoice.deleted"]}):
+        for _ in range(5):
+            made.append(await create_invoice(api))
+            await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json=change)
+            restored = {"enabled": True, "types": []}
+            await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json=restored)
+    await receiver.gets(len(made))
+    assert sorted(receiver.invoices()) == made
+
+
+async def test_410_of_a_former_url_does_not_disable_the_endpoint(
+    api: Client, receiver: Receiver
+) -> None:
+    changed = asyncio.Event()
+
+    async def answer_later(_: web.Request) -> web.Response:
+        await changed.wait()
+        return web.Response(status=410)
+
+    receiver.answers = [answer_later]
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    await receiver.gets(1)
+    change = {"url": f"{receiver.url}?new"}
+    await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json=change)
+    changed.set()
+    await wait_for_delivery(api, endpoint_id, "Failed")
+    assert (await get_json(api, f"/api/webhooks/{endpoint_id}"))["enabled"] is True
+    await create_invoice(api)
+    await receiver.gets(2)
+
+
 async def test_a_rotated_secret_signs_until_it_expires(
     start: StartService, receiver: Receiver
 ) -> None:

@@ -332,6 +332,12 @@ def test_a_party_of_a_consolidated_document_may_have_neither_phone_nor_e_mail() 
     assert preflight.list_errors(find_violations(source)) == []
 
 
+def test_classification_004_for_a_named_buyer_is_a_warning() -> None:
+    source = {**buying(tin="C5510387420"), "lineItems": [line(classifications=["004"])]}
+    warnings = preflight.list_warnings(find_violations(source))
+    assert [each["code"] for each in warnings] == ["Classification"]
+
+
 def test_a_supplier_may_have_no_phone_number() -> None:
     source = GOLDEN["self_billed_invoice"]
     source = {**source, "supplier": {**source["supplier"], "contactNumber": "NA"}}

@@ -1,5 +1,6 @@
 """Import of code lists: running processes and the sandbox use them without a restart."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -128,6 +129,34 @@ def only_woken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(code_lists, "CHECK_SECONDS", 3600)
     yield
     codes.replace_tables([])
+
+
+async def test_an_expired_code_of_a_newer_list_is_imported(
+    config: Config, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """A new code without its first day was valid before its last day."""
+    path = tmp_path / "UnitTypes.json"
+    await run_command(config, import_codes, [write_list(path, UNITS)])
+    entries = [{"code": "KGY", "name": "box", "valid_to": "2025-12-31"}]
+    await run_command(config, import_codes, [write_list(path, entries)])
+    again = [{"code": "KGY", "name": None, "valid_from": "2026-02-01"}]
+    days = "select valid_from::text, valid_to::text, description from code_lists where code = 'KGY'"
+    assert tuple(await owner.fetchrow(days) or ()) == ("2025-12-31", "2025-12-31", "box")
+    await run_command(config, import_codes, [write_list(path, again)])
+    assert tuple(await owner.fetchrow(days) or ()) == ("2026-02-01", "infinity", "")
+
+
+async def test_two_files_of_one_list_are_refused(config: Config, tmp_path: Path) -> None:
+    paths = [write_list(tmp_path / f"Units_{name}.json", UNITS) for name in "ab"]
+    with pytest.raises(OperatorError, match="Two files are named after the code list units"):
+        await run_command(config, import_codes, paths)
+
+
+async def test_lists_are_imported_in_any_order_at_once(config: Config, tmp_path: Path) -> None:
+    codes = [{"code": f"{n:05}", "name": "x"} for n in range(2000)]
+    paths = [write_list(tmp_path / f"{name}.json", codes) for name in ("Units", "MSIC")]
+    imports = [run_command(config, import_codes, paths[:: 1 - 2 * (n % 2)]) for n in range(4)]
+    await asyncio.gather(*imports)
 
 
 async def test_an_import_notifies_a_running_process(

@@ -243,6 +243,10 @@ async def test_invalid_certificate_is_reported_in_one_line(
         (("resolve-finding", 2**63, "--note", "x"), "The database does not accept a value: "),
         (("verify-tin", "--company", 2**63), "The database does not accept a value: "),
         (
+            ("resolve-submission", 1, "--company", 1, "--received", "\udcff", "--note", "x"),
+            "--uuids must be UTF-8 text.",
+        ),
+        (
             ("add-integration-key", "--account", "A", "--expires", "tomorrow"),
             "tomorrow is not a date and a time, like 2026-12-31T23:59:59Z.",
         ),

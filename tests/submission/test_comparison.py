@@ -76,7 +76,10 @@ async def test_an_orphan_prevents_sending_its_number(
         await sandbox.ledger()
     ) == 1
     await create_submitted_invoice(api, code=78)
-    await run_command(config, resolve_finding, [orphan["id"]], "Sent by our former software.")
+    ids = [orphan["id"]] * 2
+    for resolved in ([orphan["id"]], []):
+        found = await run_command(config, resolve_finding, ids, "Sent by our former software.")
+        assert found["resolved"] == resolved
     assert (await submit(api, invoice_id))[0] == 200
     assert (await run_command(config, reconcile))["open"] == 0
 

@@ -321,6 +321,16 @@ async def record(owner: asyncpg.Connection, **changes: Any) -> str | None:
     return await owner.fetchval("select record_database_identity($1, $2, $3, $4)", *evidence)
 
 
+async def test_a_lost_state_of_the_database_is_stored_again(owner: asyncpg.Connection) -> None:
+    await owner.execute("insert into portal_buckets values ('a', 'submit', '', '{now}', '{b}')")
+    before = await owner.fetch("select * from portal_buckets")
+    await owner.execute("delete from database_state")
+    assert await owner.fetchval("select note_clock()") is None
+    assert await owner.fetch("select * from portal_buckets") == before
+    assert await owner.fetchval("select record_database_identity()") is None
+    assert await owner.fetchval(NOTED)
+
+
 async def test_a_proven_failover_is_lossless(owner: asyncpg.Connection) -> None:
     assert await record(owner) == "lossless"
     assert await owner.fetchval(HOLDS) == 0

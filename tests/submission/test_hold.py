@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
+import asyncpg
 import pytest
 
 from service.app import create_app
@@ -387,3 +388,15 @@ async def test_nothing_is_claimed_in_another_database_than_the_noted_one(
         assert [await claim() for claim in claims] == [[], []]
         await conn.execute("update database_state set identity = database_identity()")
         assert len(await claims[state == "Uncertain"]()) == 1
+
+
+async def test_an_unknown_database_is_held_if_it_has_sends(
+    owner: asyncpg.Connection, api: Client
+) -> None:
+    """After a restore of the data alone, the row of the migrations has no identity."""
+    for create, holds in ((create_invoice, 0), (create_valid_invoice, 1)):
+        await create(api)
+        await owner.execute("update database_state set identity = null, noted_at = null")
+        await owner.execute("select record_database_identity()")
+        assert await owner.fetchval("select identity is not null from database_state")
+        assert await owner.fetchval("select count(*) from sending_holds") == holds

@@ -20,7 +20,7 @@ from service.documents.checks.rule import (
 )
 from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
 from service.documents.money import EXEMPT, AmountError, count_decimals
-from service.documents.ubl import document, elements, lines
+from service.documents.ubl import document, elements, lines, parties
 from service.documents.ubl.elements import get_object
 from service.json_types import JsonMapping, JsonObject
 
@@ -76,10 +76,18 @@ def _lacks_reason(item: JsonMapping) -> bool:
     return lines.is_exempt(item) and not elements.clean_text(item.get("taxExemptionReason"))
 
 
+def _get_other(place: Place) -> JsonMapping:
+    return get_object(place.case.source, "supplier" if place.case.self_billed else "buyer")
+
+
 def _is_for_public(place: Place) -> bool:
     """Return whether the other party of the document is unnamed."""
-    other = get_object(place.case.source, "supplier" if place.case.self_billed else "buyer")
-    return other.get("type") == "GENERAL_PUBLIC"
+    return _get_other(place).get("type") == "GENERAL_PUBLIC"
+
+
+def _is_named(place: Place) -> bool:
+    """Return whether the other party of the document has a TIN of its own."""
+    return parties.get_own_tin(_get_other(place)) not in ("", parties.PUBLIC)
 
 
 def _fix_reason(place: Place) -> str:
@@ -212,8 +220,8 @@ CLASSIFICATION_RULES = (
         "",
         lambda place: (
             place.given == CONSOLIDATED
-            and not place.case.is_consolidated
             and not _is_for_public(place)
+            and (_is_named(place) or not place.case.is_consolidated)
         ),
         f"Line {{line}} has the classification {CONSOLIDATED}, which is reserved for consolidated "
         "documents and required on all of their lines.",

@@ -257,12 +257,18 @@ def has_state_only(address: JsonMapping) -> bool:
     return line == NOT_GIVEN and state != ""
 
 
+def _get_postcode(address: JsonMapping) -> str | None:
+    """Return the postcode. It is optional, and NA is none. Portal: 10.4"""
+    postcode = address.get("zipCode")
+    return None if postcode == NOT_GIVEN else postcode
+
+
 def _build_address(
     address: JsonMapping, element: Callable[..., Element | None]
 ) -> dict[str, Element | None]:
     return {
         "CityName": element(address.get("city"), 50),
-        "PostalZone": optional(address.get("zipCode")),
+        "PostalZone": optional(_get_postcode(address)),
         "CountrySubentityCode": element(_get_state(address)),
         "AddressLine": [{"Line": value(line)} for line in _get_address_lines(address)],
         "Country": group(

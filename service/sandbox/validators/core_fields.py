@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from ..document import (
+    GENERAL_PUBLIC,
     IDENTITY_SCHEMES,
     UblDocument,
     UblParty,
@@ -193,7 +194,8 @@ def check_address(party: UblParty) -> Iterator[Finding]:
         message = "No more than three address lines are allowed"
         yield make_finding(f"{path}.AddressLine", message)
     postcode = party.text("PostalAddress.PostalZone")
-    if party.country == "MYS" and not re.fullmatch("[0-9]{0,5}|NA", postcode):
+    is_public = party.tin == GENERAL_PUBLIC and postcode == "NA"
+    if party.country == "MYS" and not is_public and not re.fullmatch("[0-9]{0,5}", postcode):
         yield make_finding(f"{path}.PostalZone", "Postcode is not valid")
 
 

@@ -159,7 +159,7 @@ async def _load_case(context: SubmissionContext, company_id: int, submission_id:
 async def _get_details(context: CompanyContext, case: _Case, uuid: str) -> Document:
     try:
         return await context.portal.details(case.tin, uuid)
-    except Refused as error:
+    except (Refused, ValueError) as error:
         raise CannotResolve(f"The portal does not show {uuid}: {error}") from None
 
 
@@ -304,8 +304,7 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
         await sql.manual_resolution_record(
             conn,
-            company_id=company_id,
-            ids=[doc.id for doc in case.docs],
+            **key,
             outcome=decision.outcome,
             note=decision.note,
         )

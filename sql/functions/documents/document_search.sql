@@ -22,19 +22,33 @@ declare
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
-  is_maintained boolean :=  -- The total of these filters is kept in record_counts.
-    filters - '{status,type,count_to,after}'::text[] = '{}';
+  kept bigint :=  -- The total of these filters is kept in record_counts.
+    case when filters - '{status,type,count_to,after}'::text[] = '{}'
+         then (select coalesce(sum(n.live), 0)
+                 from record_counts n
+                where n.company_id = for_company
+                  and n.list = of_kind
+                  and (statuses is null or n.status = any (statuses))
+                  and (of_type is null or n.type = of_type)) end;
   count_to bigint := filters ->> 'count_to';
   -- One match more than the page and the bound need shows that there are more. Null: no bound.
   most bigint :=
     case when count_to is not null then greatest(count_to, skipped + per_page) + 1 end;
-  -- The newest matches are enough for a page of the newest.
-  matching bigint[] :=
-    case when is_searched
-         then documents_matching(
-                for_company, of_kind, filters, described,
-                case when sort_order = '-id' and after is null then most end) end;
+  matching bigint[];
 begin
+  if kept <= skipped then
+    return query select kept, true, null::bigint;
+    return;
+  end if;
+  if is_searched then
+    -- The newest matches are enough for the count, and those after the cursor for the page.
+    matching := documents_matching(
+      for_company, of_kind, filters, described, case when sort_order = '-id' then most end, null);
+    if after is not null and sort_order = '-id' and most is not null then
+      matching := matching || documents_matching(
+        for_company, of_kind, filters, described, skipped + per_page, after);
+    end if;
+  end if;
   return query
   -- Matches are found and sorted by indexes alone where possible: only the page is read.
   with found as not materialized (
@@ -63,17 +77,10 @@ begin
              limit per_page offset skipped) ordered
   )
   select counted.total,
-         is_maintained or most is null or counted.total < most,
+         kept is not null or most is null or counted.total < most,
          page.id
-    from (select case when is_maintained
-                      then (select coalesce(sum(n.live), 0)::bigint
-                              from record_counts n
-                             where n.company_id = for_company
-                               and n.list = of_kind
-                               and (statuses is null or n.status = any (statuses))
-                               and (of_type is null or n.type = of_type))
-                      else (select count(*) from (select from found limit most) each)
-                 end as total) counted
+    from (select coalesce(kept, (select count(*) from (select from found limit most) each))
+                 as total) counted
     left join page on true
    order by page.place;
 end $$;

@@ -43,7 +43,7 @@ create or replace function documents_filtered(
      -- A search has found the beginning of the TIN. PostgreSQL estimates a case as half of the
      -- rows, but an equality as so few that it would read all matches to sort them.
      and (not filters ? 'buyer_tin'
-          or case when upper(filters ->> 'buyer_tin') = upper(
+          or case when filters ->> 'buyer_tin' = normalised_tin(
                          case when of_kind = 'adjustment_note'
                               then (select t.buyer ->> 'tin'
                                       from documents t

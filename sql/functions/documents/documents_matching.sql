@@ -1,6 +1,6 @@
 -- PL/pgSQL for the same reason as document_search.
 create or replace function documents_matching(
-    for_company bigint, of_kind text, filters jsonb, described bigint[], most bigint)
+    for_company bigint, of_kind text, filters jsonb, described bigint[], most bigint, before bigint)
   returns bigint[]
   stable language plpgsql
   set plan_cache_mode = force_custom_plan as $$
@@ -9,7 +9,9 @@ declare
   words text := coalesce(filters ->> 'query', filters ->> 'buyer_tin');
   identified bigint[] := documents_identified(for_company, of_kind, words);
   wanted text := search_text(words);
-  wanted_words text[] := string_to_array(wanted, ' ');
+  -- The TIN of the filter, if there is one, has fewer buyers than a search text.
+  looked_up text := search_text(coalesce(filters ->> 'buyer_tin', words));
+  wanted_words text[] := string_to_array(looked_up, ' ');
   first_word text := wanted_words[1];
   last_word text := wanted_words[cardinality(wanted_words)];  -- a word of the text begins with it
   -- Where very many buyers have the last word, those with the first one are read.
@@ -34,6 +36,8 @@ begin
              and (not is_first_read or w.word = first_word)
              and (is_first_read
                   or w.word >= last_word and w.word < last_word || chr(1114111))
+             and position(' ' || looked_up in ' ' || w.buyer_text) > 0
+             and wanted <> ''
              and position(' ' || wanted in ' ' || w.buyer_text) > 0
            limit case when most is not null then 10000 end) each;
   is_walked := is_walked or most is not null and 10000 = (
@@ -51,7 +55,9 @@ begin
        from documents_filtered(for_company, of_kind, filters, described) d
       where is_walked
         and d.id <> all (identified)
+        and wanted <> ''
         and position(' ' || wanted in ' ' || d.buyer_text) > 0
+        and (before is null or d.id < before)
       order by d.id desc
       limit most)
      union all
@@ -62,6 +68,7 @@ begin
         and n.company_id = for_company
         and n.buyer_text = any (texts)
         and d.id <> all (identified)
+        and (before is null or d.id < before)
       order by d.id desc
       limit most));
 end $$;
@@ -69,4 +76,4 @@ comment on function documents_matching is
   'Ids of the documents of a kind that match the filters of a list, with a code, a full code, a '
   'reference, a uuid of the portal, or a part of the buyer''s name and TIN that begins with a '
   'word. Without a search text, it is the TIN of the filter. Of those with the buyer the newest '
-  '`most`, or all if that is null.';
+  '`most`, or all if that is null, with ids below `before`.';

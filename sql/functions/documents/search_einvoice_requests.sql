@@ -32,8 +32,7 @@ begin
        and (words is null
             or lower(e.invoice_code) = lower(words)
             or wanted <> ''
-               and position(' ' || wanted in ' ' || search_text(
-                     concat_ws(' ', e.buyer ->> 'name', e.buyer ->> 'tin'))) > 0)
+               and position(' ' || wanted in ' ' || searched_party(e.buyer::json)) > 0)
   ), page as materialized (
     select row_number() over () as place, ordered.id
       from (select found.id

@@ -28,7 +28,7 @@ begin
   select c.seen_at into seen from database_state c for update;
   now_at := clock_timestamp();
   shift := seen - now_at;
-  if shift < interval '10 seconds' then
+  if shift is null or shift < interval '10 seconds' then
     update database_state c
        set seen_at = now_at, oldest = writer,
            open_since = case when c.oldest = writer then c.open_since else now_at end;

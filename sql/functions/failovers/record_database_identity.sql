@@ -15,11 +15,14 @@ declare
   was public.database_state;
   is_lossless boolean;
 begin
+  insert into public.database_state default values on conflict do nothing;
   select * into was from public.database_state for update;
   if was.identity = here then
     return null;
   end if;
-  if was.identity is null then
+  -- A restore of the data alone keeps the row of the migrations, without an identity.
+  if was.identity is null
+     and not exists (select from public.submissions s where s.first_sent_at is not null) then
     update public.database_state set identity = here, noted_at = clock_timestamp();
     return null;
   end if;
