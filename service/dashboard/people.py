@@ -132,6 +132,16 @@ async def _check_change(
         _check_owner_stays(members, user_id)
 
 
+async def check_administers(conn: Connection, company_id: int, by: int) -> None:
+    """Raise Forbidden if a person may not administer the company, or not any more.
+
+    The roles stay as they are until the transaction ends.
+    """
+    member = (await _lock_members(conn, company_id)).get(by)
+    if member is None or not member.is_accepted or ADMINISTER not in RIGHTS[member.role]:
+        raise Forbidden(TEXTS["errors"]["no_right"])
+
+
 def _check_owner_stays(members: Mapping[int, Member], user_id: int) -> None:
     """Raise Conflict if a person is the last owner. Those who have not accepted do not count."""
     owners = [each for each, held in members.items() if held.role == "owner" and held.is_accepted]

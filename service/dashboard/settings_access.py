@@ -56,10 +56,15 @@ async def _create_key(request: web.Request) -> Answer | FormRefusal:
 
 
 async def _insert_key(name: str, expires_at: datetime | None, request: web.Request) -> web.Response:
-    """Store a new key, and return its text. Raises Conflict if the company has too many."""
+    """Store a new key, and return its text.
+
+    Raises Forbidden if the person has lost the role meanwhile, since the key would outlive it, and
+    Conflict if the company has too many keys.
+    """
     config, company = request.app[app_keys.CONFIG], request[app_keys.COMPANY]
     key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
     async with company_transaction(request) as conn:
+        await people.check_administers(conn, company, request[SESSION].user_id)
         await api_keys.insert_key(conn, company, key, name, expires_at)
         response = success_response("", 201, data={"key": key.text})
         await store_response_without(request, conn, response, "key")

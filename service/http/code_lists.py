@@ -45,6 +45,7 @@ def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:
     return [
         codes.add_built_in(_make_table(name, list(listed)))
         for name, listed in groupby(rows, key=lambda row: row["code_list"])
+        if name in codes.BUILT_IN  # A newer version of the service may know others.
     ]
 
 

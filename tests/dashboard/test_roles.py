@@ -539,6 +539,20 @@ async def test_a_session_that_ends_meanwhile_chooses_no_password(
     assert await list_roles(owner) == {attacker.id: True, site.company.id: False}
 
 
+async def test_a_person_who_is_removed_meanwhile_makes_no_key(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    async with await site.open(await site.invite(site.company), PASSWORD) as person:
+        await person.get("/settings/keys")
+        async with owner.transaction():
+            await owner.execute("delete from company_members")
+            creation = asyncio.create_task(person.post("/settings/keys", {"name": "Shop"}))
+            await until(lambda: count_waiting(owner), lambda found: found == 1)
+        await creation
+        assert person.status == 403
+    assert await owner.fetchval("select count(*) from api_keys where name = 'Shop'") == 0
+
+
 @pytest.mark.parametrize("path", ["/sign-in", "/confirm"])
 async def test_no_session_begins_with_a_password_that_changes_meanwhile(
     site: Site, owner: asyncpg.Connection, path: str

@@ -2315,6 +2315,12 @@ ACCEPTED = (
         " where id = :user_id;",
         f"{ROLES}::test_a_link_opened_twice_at_once_is_used_once",
     ),
+    removal(
+        "key-of-a-person-who-was-removed-meanwhile",
+        "service/dashboard/settings_access.py",
+        "        await people.check_administers(conn, company, request[SESSION].user_id)\n",
+        f"{ROLES}::test_a_person_who_is_removed_meanwhile_makes_no_key",
+    ),
     Mutant(
         "link-used-as-it-was-before",
         "service/dashboard/links.py",

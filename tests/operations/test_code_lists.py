@@ -146,6 +146,13 @@ async def test_an_expired_code_of_a_newer_list_is_imported(
     assert tuple(await owner.fetchrow(days) or ()) == ("2026-02-01", "infinity", "")
 
 
+async def test_a_list_that_this_version_does_not_know_is_ignored(
+    owner: asyncpg.Connection, start: StartService
+) -> None:
+    await owner.execute("insert into code_lists values ('planets', 'M', 'Mars', now())")
+    assert not await is_known(await start(), "KGX")
+
+
 async def test_two_files_of_one_list_are_refused(config: Config, tmp_path: Path) -> None:
     paths = [write_list(tmp_path / f"Units_{name}.json", UNITS) for name in "ab"]
     with pytest.raises(OperatorError, match="Two files are named after the code list units"):
