@@ -269,9 +269,9 @@ class WebhookDispatcher(Loop):
                 id=claim["id"],
                 fence=claim["fence"],
                 step=claim["step"],
-                url=claim["url"],
                 response_status=outcome.response_status,
                 error=outcome.error,
+                url=claim["url"],
                 slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,
                 **outcome.result(claim["step"], self._config.webhook_retry_scale),
             )
