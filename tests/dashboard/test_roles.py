@@ -406,6 +406,8 @@ async def test_a_session_loses_its_rights_when_its_role_becomes_pending(
     async with await site.sign_in(ACCOUNTANT) as person:
         assert await may_enter(person, site.company)
         await owner.execute("update company_members set accepted_at = null")
+        await person.get("/settings/keys")
+        assert site.company.key_id not in person.text
         assert not await may_enter(person, site.company)
 
 
