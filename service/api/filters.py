@@ -164,7 +164,7 @@ SEARCH = search_for(
 
 def _read_tin(text: str) -> str:
     """Return a TIN as it is sent to the portal. Raises ValueError without one."""
-    if tin := parties.get_own_tin({"tin": text}):
+    if tin := parties.normalize_tin(text):
         return tin
     raise ValueError("buyer_tin must be a TIN.")
 

@@ -47,6 +47,11 @@ class Page:
         return (self.number - 1) * self.per_page
 
     @property
+    def after(self) -> int | None:
+        """The id that the page follows, None for a page with a number."""
+        return self.filters.get(AFTER.name)
+
+    @property
     def filters_text(self) -> str:
         """The filters that are present, as JSON text for a search function."""
         present = {name: value for name, value in self.filters.items() if value is not None}
@@ -55,7 +60,7 @@ class Page:
     @property
     def is_plain(self) -> bool:
         """True without filter and sort order: the cheapest page, whose total is always exact."""
-        return self.kept.keys() <= {COUNT_TO.name} and self.filters.get(AFTER.name) is None
+        return self.kept.keys() <= {COUNT_TO.name} and self.after is None
 
     def meta(self, total: int, is_exact: bool = True, ids: Sequence[int] = ()) -> JsonObject:
         """Return the nine members of company lists, with relative URLs that keep the filters.
@@ -71,7 +76,7 @@ class Page:
             return f"{self.path}?page={number}&{rest}"
 
         following = url(self.number + 1) if self.number < last else None
-        if self.filters.get(AFTER.name) is not None:
+        if self.after is not None:
             is_full = len(ids) == self.per_page
             following = f"{self.path}?after={ids[-1]}&{rest}" if is_full else None
 

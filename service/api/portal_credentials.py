@@ -121,7 +121,7 @@ async def _lock(request: web.Request, conn: Connection, company: int) -> str:
     await sql.company_lock_alone(conn, company_id=company)
     await check_if_match(request, conn, _read_record, company=company)
     issuer = await sql.issuer_get(conn, company_id=company)
-    return parties.get_own_tin({"tin": issuer["tin_code"]})
+    return parties.normalize_tin(issuer["tin_code"])
 
 
 async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) -> None:

@@ -71,6 +71,7 @@ async def import_codes(
         await sql.transaction_lock(conn, name="einvoice code lists")
         for name, entries in lists.items():
             await sql.code_list_put(conn, code_list=name, codes=json_codec.dumps(entries))
+        await sql.notify(conn, channel="code_lists_changed", payload="")
     await share_with_sandbox(config, database)
     return {name: len(entries) for name, entries in lists.items()}
 

@@ -126,7 +126,7 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     )
     # Each member is reported once.
     reject_violations({each["path"]: each for each in found}.values())
-    claim_tin(config.cell_registry, parties.get_own_tin({"tin": facts["tin_code"]}), config.cell)
+    claim_tin(config.cell_registry, parties.normalize_tin(facts["tin_code"]), config.cell)
     async with database.across() as conn:
         company_id = await sql.owner_id_next(conn, owners="companies")
     values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
@@ -152,10 +152,10 @@ async def verify_tin(
     async with database.company(company_id) as conn:
         await sql.company_lock(conn, company_id=company_id)
         row = await sql.issuer_get(conn, company_id=company_id)
-        own = parties.get_own_tin({"tin": row["tin_code"]})
+        own = parties.normalize_tin(row["tin_code"])
         if not own:
             raise OperatorError(f"Company {company_id} has no TIN.")
-        if tin is not None and parties.get_own_tin({"tin": tin}) != own:
+        if tin is not None and parties.normalize_tin(tin) != own:
             raise OperatorError(f"The TIN of company {company_id} is {row['tin_code']}, not {tin}.")
         claim_tin(config.cell_registry, own, config.cell)
         verified_at = await sql.company_tin_verify(conn, company_id=company_id)
@@ -211,7 +211,7 @@ def _read_tin(text: str) -> str:
     """Return a TIN in the form that is compared. Raises OperatorError for invalid ones."""
     if schema.find_violations("company_update", {"tin_code": text}):
         raise OperatorError(f"{text!r} is not a TIN: letters and digits, like C20880050010.")
-    return parties.get_own_tin({"tin": text})
+    return parties.normalize_tin(text)
 
 
 async def add_key(

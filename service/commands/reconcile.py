@@ -10,12 +10,7 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.command_line import (
-    CommandLine,
-    add_company_option,
-    add_note,
-    print_json,
-)
+from service.commands.command_line import CommandLine, add_company_option, add_note, print_json
 from service.commands.companies import find_comparable_companies
 from service.commands.operator_errors import OperatorError
 from service.config import Config

@@ -15,10 +15,10 @@ select code_list, code, description, valid_from, valid_to,
  order by code_list, code;
 
 -- name: code_list_put :exec
--- Store an import of a list, and notify every process. :codes is a JSON array of {code,
--- description, valid_from, valid_to, built_in_from}, the last three optional: a known code keeps
--- its days, also one that is built in, and a new one of a list that was imported before is valid
--- from today. Codes that are missing in a newer list stay, because documents name them.
+-- Store an import of a list. :codes is a JSON array of {code, description, valid_from, valid_to,
+-- built_in_from}, the last three optional: a known code keeps its days, also one that is built in,
+-- and a new one of a list that was imported before is valid from today. Codes that are missing in a
+-- newer list stay, because documents name them.
 insert into code_lists (code_list, code, description, valid_from, valid_to)
 select :code_list,
        given.code,
@@ -40,10 +40,8 @@ select :code_list,
   from jsonb_to_recordset(:codes::jsonb)
        as given (code text, description text, valid_from date, valid_to date, built_in_from date)
   left join code_lists known on known.code_list = :code_list and known.code = given.code
- order by given.code
     on conflict (code_list, code) do update
    set description = excluded.description,
        valid_from = excluded.valid_from,
        valid_to = excluded.valid_to,
-       imported_at = clock_timestamp()
-returning pg_notify('code_lists_changed', code_list) is not null;
+       imported_at = clock_timestamp();

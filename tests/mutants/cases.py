@@ -1143,11 +1143,10 @@ APART = (
         "sum(o.payable_amount)",
         "tests/api/test_notes.py::test_a_note_being_submitted_counts_with_its_prepayment",
     ),
-    Mutant(
+    removal(
         "import-of-codes-not-announced",
-        "sql/queries/codes.sql",
-        "returning pg_notify('code_lists_changed', code_list) is not null;",
-        ";",
+        "service/commands/codes.py",
+        '        await sql.notify(conn, channel="code_lists_changed", payload="")\n',
         "tests/operations/test_code_lists.py::test_an_import_notifies_a_running_process",
     ),
     removal(

@@ -20,7 +20,7 @@ from service.documents.signing.private_key import (
     read_key,
     sign,
 )
-from service.documents.ubl.parties import get_own_tin, normalize_identifier
+from service.documents.ubl.parties import normalize_identifier, normalize_tin
 from service.errors import violation
 from service.json_types import JsonObject
 
@@ -217,7 +217,7 @@ def _find_identity_warnings(certificate: Certificate, company: Row | None) -> It
         None
         if company is None
         else {
-            "tin": get_own_tin({"tin": company["tin_code"]}),
+            "tin": normalize_tin(company["tin_code"]),
             "registration": normalize_identifier(company["registration_number"]),
         }
     )

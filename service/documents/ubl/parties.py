@@ -202,8 +202,13 @@ def _build_identity(scheme: str, number: str) -> JsonObject:
 
 
 def get_own_tin(party: Party) -> str:
-    """Return a party's TIN in upper case without blanks and hyphens, or "". Portal: 3.2"""
-    return normalize_identifier(party.get("tin")).upper()
+    """Return a party's TIN as it is sent to the portal, or "" without one."""
+    return normalize_tin(party.get("tin"))
+
+
+def normalize_tin(text: str | None) -> str:
+    """Return a TIN in upper case without blanks and hyphens, or "". Portal: 3.2"""
+    return normalize_identifier(text).upper()
 
 
 def normalize_identifier(number: str | None) -> str:

@@ -86,7 +86,7 @@ class _Company:
 
     @property
     def tin(self) -> str:
-        return parties.get_own_tin({"tin": self.record["tin_code"]})
+        return parties.normalize_tin(self.record["tin_code"])
 
     @property
     def has_own_login(self) -> bool:

@@ -303,9 +303,6 @@ async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
         await sql.manual_resolution_record(
-            conn,
-            **key,
-            outcome=decision.outcome,
-            note=decision.note,
+            conn, **key, outcome=decision.outcome, note=decision.note
         )
     return {**key, "state": decision.state}

@@ -77,7 +77,7 @@ def make_own_question(company_id: int, record: Row) -> TinQuestion:
     """
     return TinQuestion(
         company_id,
-        parties.get_own_tin({"tin": record["tin_code"]}),
+        parties.normalize_tin(record["tin_code"]),
         record["registration_type"],
         parties.normalize_identifier(record["registration_number"]),
     )

@@ -44,7 +44,7 @@ async def _find_duplicate(
         document_type=document.document_type,
         document_version=document.version,
         issued_at=issued_at,
-        tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
+        tin=parties.normalize_tin(document.issuer["tin_code"]),
         at=document.issuer["now"],
         span=DUPLICATE_WINDOW,
     )

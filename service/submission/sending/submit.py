@@ -352,7 +352,7 @@ async def _store(
         conn,
         company_id=document.company_id,
         attempt_key=order.attempt_key,
-        tin=parties.get_own_tin({"tin": document.issuer["tin_code"]}),
+        tin=parties.normalize_tin(document.issuer["tin_code"]),
         on_absence=order.on_absence,
         possibly_received=content.was_sent,
         lease=order.lease,

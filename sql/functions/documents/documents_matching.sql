@@ -9,13 +9,13 @@ declare
   words text := coalesce(filters ->> 'query', filters ->> 'buyer_tin');
   identified bigint[] := documents_identified(for_company, of_kind, words);
   wanted text := search_text(words);
-  -- The TIN of the filter, if there is one, has fewer buyers than a search text.
-  looked_up text := search_text(coalesce(filters ->> 'buyer_tin', words));
-  wanted_words text[] := string_to_array(looked_up, ' ');
-  first_word text := wanted_words[1];
-  last_word text := wanted_words[cardinality(wanted_words)];  -- a word of the text begins with it
+  -- Buyers are looked up by the TIN of the filter, if there is one: fewer have it than a name.
+  known text := search_text(coalesce(filters ->> 'buyer_tin', words));
+  known_words text[] := string_to_array(known, ' ');
+  first_word text := known_words[1];
+  last_word text := known_words[cardinality(known_words)];  -- a word of the text begins with it
   -- Where very many buyers have the last word, those with the first one are read.
-  is_first_read boolean := cardinality(wanted_words) > 1 and 10000 = (
+  is_first_read boolean := cardinality(known_words) > 1 and 10000 = (
     select count(*)
       from (select
               from buyer_words w
@@ -36,7 +36,7 @@ begin
              and (not is_first_read or w.word = first_word)
              and (is_first_read
                   or w.word >= last_word and w.word < last_word || chr(1114111))
-             and position(' ' || looked_up in ' ' || w.buyer_text) > 0
+             and position(' ' || known in ' ' || w.buyer_text) > 0
              and wanted <> ''
              and position(' ' || wanted in ' ' || w.buyer_text) > 0
            limit case when most is not null then 10000 end) each;
@@ -55,7 +55,6 @@ begin
        from documents_filtered(for_company, of_kind, filters, described) d
       where is_walked
         and d.id <> all (identified)
-        and wanted <> ''
         and position(' ' || wanted in ' ' || d.buyer_text) > 0
         and (before is null or d.id < before)
       order by d.id desc
@@ -75,5 +74,5 @@ end $$;
 comment on function documents_matching is
   'Ids of the documents of a kind that match the filters of a list, with a code, a full code, a '
   'reference, a uuid of the portal, or a part of the buyer''s name and TIN that begins with a '
-  'word. Without a search text, it is the TIN of the filter. Of those with the buyer the newest '
+  'word. The filter by TIN alone searches for its TIN. Of those with the buyer the newest '
   '`most`, or all if that is null, with ids below `before`.';

@@ -16,10 +16,19 @@ declare
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'einvoice_requests', filters -> 'metadata') end;
-  is_maintained boolean :=  -- The total of these filters is kept in record_counts.
-    filters - '{status,type}'::text[] = '{}';
+  kept bigint :=  -- The total of these filters is kept in record_counts.
+    case when filters - 'status' = '{}'
+         then (select coalesce(sum(n.live), 0)
+                 from record_counts n
+                where n.company_id = for_company
+                  and n.list = 'einvoice_request'
+                  and (statuses is null or n.status = any (statuses))) end;
   wanted text := search_text(words);
 begin
+  if kept <= skipped then
+    return query select kept, null::bigint;
+    return;
+  end if;
   return query
   with found as not materialized (
     select e.id
@@ -42,14 +51,7 @@ begin
              limit per_page offset skipped) ordered
   )
   select counted.total, page.id
-    from (select case when is_maintained
-                      then (select coalesce(sum(n.live), 0)::bigint
-                              from record_counts n
-                             where n.company_id = for_company
-                               and n.list = 'einvoice_request'
-                               and (statuses is null or n.status = any (statuses)))
-                      else (select count(*) from found)
-                 end as total) counted
+    from (select coalesce(kept, (select count(*) from found)) as total) counted
     left join page on true
    order by page.place;
 end $$;
