@@ -270,6 +270,13 @@ def test_general_public_has_no_details() -> None:
     assert "PostalZone" not in party["PostalAddress"][0]
 
 
+@pytest.mark.parametrize("text", ["NA", " NA "])
+def test_a_postcode_that_is_not_given_is_left_out(text: str) -> None:
+    address = {"line1": "5 Jalan Dahlia", "city": "Ipoh", "state": "08", "country": "MYS"}
+    party = buyer(name="Somebody", address={**address, "zipCode": text})
+    assert "PostalZone" not in party["PostalAddress"][0]
+
+
 @pytest.mark.parametrize("kind", get_names("party_types"))
 @pytest.mark.parametrize("role", [buyer, supplier])
 def test_every_party_type_has_the_mandatory_elements(role: Any, kind: Any) -> None:

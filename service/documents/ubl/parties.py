@@ -264,7 +264,7 @@ def has_state_only(address: JsonMapping) -> bool:
 
 def _get_postcode(address: JsonMapping) -> str | None:
     """Return the postcode. It is optional, and NA is none. Portal: 10.4"""
-    postcode = address.get("zipCode")
+    postcode = clean_text(address.get("zipCode"))
     return None if postcode == NOT_GIVEN else postcode
 
 
