@@ -1399,8 +1399,8 @@ EXACT = (
     Mutant(
         "bounded-total-called-exact",
         "sql/functions/documents/document_search.sql",
-        "kept is not null or most is null or counted.total < most",
-        "kept is not null or most is null or counted.total <= most",
+        "$8 is not null or $9 is null or counted.total < $9",
+        "$8 is not null or $9 is null or counted.total <= $9",
         "tests/api/test_lists.py::test_count_to_bounds_the_total_of_a_search",
     ),
     Mutant(
@@ -1632,16 +1632,16 @@ EXACT = (
     ),
     Mutant(
         "filter-by-the-beginning-of-a-tin",
-        "sql/functions/documents/documents_filtered.sql",
-        "or case when filters ->> 'buyer_tin' = normalised_tin(",
-        "or case when true or '' = normalised_tin(",
+        "sql/functions/documents/documents_filter.sql",
+        "'case when %s = normalised_tin(",
+        "'case when %s is not null or  = normalised_tin(",
         "tests/api/test_lists.py::test_buyers_are_found_by_tin",
     ),
     Mutant(
         "cursor-repeats-its-record",
         "sql/functions/documents/document_search.sql",
-        "found.id < after",
-        "found.id <= after",
+        "case when direction = 'desc' then '<' else '>' end",
+        "case when direction = 'desc' then '<=' else '>=' end",
         "tests/api/test_lists.py::test_a_walk_by_after_misses_and_repeats_nothing",
     ),
     Mutant(

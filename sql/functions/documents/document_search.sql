@@ -1,5 +1,3 @@
--- PL/pgSQL, because only its statements can be planned for the given filters at each call while the
--- other statements of the service have generic plans.
 create or replace function document_search(
     for_company bigint,
     of_kind text,
@@ -8,17 +6,19 @@ create or replace function document_search(
     per_page bigint,
     skipped bigint)
   returns table (total bigint, is_exact boolean, id bigint)
-  stable language plpgsql
-  set plan_cache_mode = force_custom_plan as $$
+  stable language plpgsql as $$
 #variable_conflict use_column
 declare
-  is_searched boolean := filters ?| array['query', 'buyer_tin'];
   after bigint := filters ->> 'after';
   statuses text[] := string_to_array(filters ->> 'status', ',');
   of_type text := filters ->> 'type';
+  direction text := case when left(sort_order, 1) = '-' then 'desc' else 'asc' end;
+  sorted text := ltrim(sort_order, '-');
   -- An order by the time of change reads the index of these times.
-  present jsonb := case when sort_order in ('updated_at', '-updated_at')
-                        then '{"updated_from": "-infinity"}' else '{}' end::jsonb || filters;
+  present jsonb :=
+    case when sorted = 'updated_at' then '{"updated_from": "-infinity"}' else '{}' end::jsonb
+    || filters;
+  found text := documents_filter(of_kind, present);
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
@@ -40,7 +40,7 @@ begin
     return query select kept, true, null::bigint;
     return;
   end if;
-  if is_searched then
+  if filters ?| array['query', 'buyer_tin'] then
     -- The newest matches are enough for the count, and those after the cursor for the page.
     matching := documents_matching(
       for_company, of_kind, filters, described, case when sort_order = '-id' then most end, null);
@@ -48,41 +48,27 @@ begin
       matching := matching || documents_matching(
         for_company, of_kind, filters, described, skipped + per_page, after);
     end if;
+    found := found || ' and d.id = any ($5)';
   end if;
-  return query
-  -- Matches are found and sorted by indexes alone where possible: only the page is read.
-  with found as not materialized (
-    select d.id, d.issue_date, d.code, d.updated_at, d.amount
-      from documents_filtered(for_company, of_kind, present, described) d
-     where not is_searched or d.id = any (matching)
-  ), page as materialized (
-    select row_number() over () as place, ordered.id
-      from (select found.id
-              from found
-             where after is null
-                or sort_order = '-id' and found.id < after
-                or sort_order = 'id' and found.id > after
-             order by case when sort_order = 'id' then found.id end,
-                      case when sort_order = '-id' then found.id end desc,
-                      case when sort_order = 'issue_date' then found.issue_date end,
-                      case when sort_order = '-issue_date' then found.issue_date end desc,
-                      case when sort_order = 'code' then found.code end,
-                      case when sort_order = '-code' then found.code end desc,
-                      case when sort_order = 'updated_at' then found.updated_at end,
-                      case when sort_order = '-updated_at' then found.updated_at end desc,
-                      case when sort_order = 'amount' then found.amount end,
-                      case when sort_order = '-amount' then found.amount end desc,
-                      case when left(sort_order, 1) <> '-' then found.id end,
-                      case when left(sort_order, 1) = '-' then found.id end desc
-             limit per_page offset skipped) ordered
-  )
-  select counted.total,
-         kept is not null or most is null or counted.total < most,
-         page.id
-    from (select coalesce(kept, (select count(*) from (select from found limit most) each))
-                 as total) counted
-    left join page on true
-   order by page.place;
+  return query execute
+    -- Matches are found and sorted by indexes alone where possible: only the page is read.
+    format(
+      'with page as materialized (
+         select row_number() over () as place, ordered.id
+           from (select d.id %1$s %2$s order by %3$s %4$s, d.id %4$s limit $6 offset $7) ordered
+       )
+       select counted.total, $8 is not null or $9 is null or counted.total < $9, page.id
+         from (select coalesce($8, (select count(*) from (select %1$s limit $9) each))
+                      as total) counted
+         left join page on true
+        order by page.place',
+      found,
+      case when after is not null
+           then format('and d.id %s $10', case when direction = 'desc' then '<' else '>' end) end,
+      case sorted when 'updated_at' then 's.updated_at' when 'amount' then 'd.payable_amount'
+                  else 'd.' || quote_ident(sorted) end,
+      direction)
+    using for_company, of_kind, present, described, matching, per_page, skipped, kept, most, after;
 end $$;
 comment on function document_search is
   'A page of the documents of a kind that match filters, in a sort order: rows of the total and an '

@@ -1,4 +1,5 @@
--- PL/pgSQL for the same reason as document_search.
+-- PL/pgSQL, because only its statements can be planned for the given words at each call while the
+-- other statements of the service have generic plans.
 create or replace function documents_matching(
     for_company bigint, of_kind text, filters jsonb, described bigint[], most bigint, before bigint)
   returns bigint[]
@@ -27,6 +28,7 @@ declare
   texts text[];
   -- Of very many matches, the newest are found sooner without the index of buyers.
   is_walked boolean;
+  matching bigint[];
 begin
   select array_agg(distinct each.buyer_text), most is not null and count(*) = 10000
     into texts, is_walked
@@ -46,30 +48,21 @@ begin
               from documents d
              where d.company_id = for_company and d.buyer_text = any (texts)
              limit 10000) each);
-  return array(
-    select d.id
-      from documents_filtered(for_company, of_kind, filters, described) d
-     where d.id = any (identified)
-     union all
-    (select d.id
-       from documents_filtered(for_company, of_kind, filters, described) d
-      where is_walked
-        and d.id <> all (identified)
-        and position(' ' || wanted in ' ' || d.buyer_text) > 0
-        and (before is null or d.id < before)
-      order by d.id desc
-      limit most)
-     union all
-    (select d.id
-       from documents n
-       join documents_filtered(for_company, of_kind, filters, described) d on d.named_by = n.id
-      where not is_walked
-        and n.company_id = for_company
-        and n.buyer_text = any (texts)
-        and d.id <> all (identified)
-        and (before is null or d.id < before)
-      order by d.id desc
-      limit most));
+  execute format(
+    'select array(
+       select d.id %1$s and d.id = any ($5)
+        union all
+       (select d.id %1$s and d.id <> all ($5) and %2$s and ($7 is null or d.id < $7)
+         order by d.id desc
+         limit $8))',
+    documents_filter(of_kind, filters),
+    format(
+      case when is_walked then 'position('' '' || $9 in '' '' || %s.buyer_text) > 0'
+           else '%s.buyer_text = any ($6)' end,
+      case when of_kind = 'adjustment_note' then 'n' else 'd' end))
+    into matching
+    using for_company, of_kind, filters, described, identified, texts, before, most, wanted;
+  return matching;
 end $$;
 comment on function documents_matching is
   'Ids of the documents of a kind that match the filters of a list, with a code, a full code, a '

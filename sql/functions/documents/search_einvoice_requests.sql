@@ -1,4 +1,4 @@
--- PL/pgSQL for the same reason as document_search.
+-- PL/pgSQL for the same reason as documents_matching.
 create or replace function search_einvoice_requests(
     for_company bigint,
     filters jsonb,
