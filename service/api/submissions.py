@@ -26,6 +26,7 @@ from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
 from service.submission.sending.preflight import preflight_document
+from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
 
 CANCELLED = "The submitted document has been cancelled."
@@ -51,7 +52,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     """
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
     # A cancelled consolidated invoice is never sent again.
-    already_cancelled = () if kind is CONSOLIDATED else (_already_cancelled(kind),)
+    reissue_errors = () if kind is CONSOLIDATED else (already_cancelled(kind),)
     Operation(
         documents.group,
         "POST",
@@ -71,7 +72,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
         body="submit",
-        errors=(*SUBMIT_ERRORS, *already_cancelled, *submit_errors),
+        errors=(*SUBMIT_ERRORS, *reissue_errors, *submit_errors),
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
@@ -150,15 +151,9 @@ async def _check_and_store_key(
     Raises Conflict for a cancelled document that has not changed since, unless the client resubmits
     it.
     """
-    is_cancelled = row["status"] == "Cancelled" and kind is not CONSOLIDATED
-    if is_cancelled and not row["is_changed"] and not resubmits:
-        raise _already_cancelled(kind)
+    if is_reissue(row) and kind is not CONSOLIDATED and not resubmits:
+        raise already_cancelled(kind)
     await idempotency.store_key(request, conn)
-
-
-def _already_cancelled(kind: DocumentKind) -> Conflict:
-    error = states.ALREADY_CANCELLED
-    return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
 
 async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:

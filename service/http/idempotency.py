@@ -274,7 +274,7 @@ async def _settle(
 ) -> web.StreamResponse:
     """Store the final response, or release the key if it must not be replayed. Return the response.
 
-    If another request was faster, with the same effect, return its response.
+    If another request was faster, with the same effect, return its response. Raises as _replay.
     """
     if SECRET_OUT in request and response.status < 400:
         return response
@@ -289,13 +289,18 @@ async def _settle(
             is_mine = await _write(request, claim, final)
         else:
             is_mine = response.status < 400  # else perhaps a conflict with the other request
-        # Also the response that this request has stored, if an error followed its effect.
-        other = None if is_mine else await _read_first(request, claim, timedelta(0))
+        if is_mine:
+            return response
+        # The response that this request has stored, if an error followed its effect, or another's.
+        reading = (
+            _read_first(request, claim, timedelta(0)) if stored else _find_other(request, claim)
+        )
+        first = await reading
     except TRANSIENT_DB_ERRORS as error:
         log.warning("idempotency: a response is not stored yet: %s", describe_error(error))
         request.app[app_keys.SPAWN](_retry_writing(request, claim, final))
         return response
-    return response if other is None or other["status"] is None else _replay(other, claim)
+    return response if first is None else _replay(first, claim)
 
 
 async def _retry_writing(

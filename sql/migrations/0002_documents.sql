@@ -419,7 +419,7 @@ call describe('document_states', '
   status: Draft, Submitting, Submitted, Valid, Invalid or Cancelled.
   adjusted_by: Valid debit notes less valid credit and refund notes.
   attempts: Submissions so far.
-  is_changed: Whether it was updated since its last submission. False before the first one.
+  is_changed: Whether an update has changed it since its last submission.
   failed_outcome: Outcome of the latest submission as the API shows it, if the portal did not accept
     the document or nothing reached it. Null: it is accepted or under way, or there is none.
   outcome_at: When the latest submission came to its outcome. Null: there is none.

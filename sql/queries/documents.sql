@@ -196,12 +196,12 @@ select d.id, d.type, d.payable_amount + d.prepaid_amount + s.adjusted_by as fina
    for share;
 
 -- name: document_update :exec
--- Write the whole draft to a locked row, and revoke the links by which its former other party sees
--- the document. Can violate the unique indexes of codes and references.
+-- Write the whole draft to a locked row, note whether it differs, and revoke the links by which its
+-- former other party sees the document. Can violate the unique indexes of codes and references.
 with former as (
-  select coalesce(buyer, supplier)::jsonb as party
-    from documents
-   where company_id = :company_id and id = :id
+  select coalesce(d.buyer, d.supplier)::jsonb as party, to_jsonb(d) - 'bytes' as document
+    from documents d
+   where d.company_id = :company_id and d.id = :id
 ), changed as (
   update documents d
      set type = :type::text,
@@ -226,7 +226,8 @@ with former as (
          taxes = :taxes::jsonb,
          bytes = :bytes::int
    where d.company_id = :company_id and d.id = :id
-  returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id
+  returning d.id, d.kind, d.invoice_id, d.consolidated_invoice_id,
+            to_jsonb(d) - 'bytes' as document
 ), unshared as (
   update document_links l
      set revoked_at = clock_timestamp()
@@ -242,8 +243,9 @@ with former as (
   returning l.id
 ), stated as (
   update document_states s
-     set is_changed = true, updated_at = clock_timestamp()
-    from changed
+     set is_changed = s.is_changed or changed.document <> former.document,
+         updated_at = clock_timestamp()
+    from changed, former
    where s.company_id = :company_id and s.id = changed.id
 ), audited as (
   insert into audit_log (company_id, action, subject)

@@ -263,6 +263,18 @@ async def test_concurrent_submits_with_one_key_send_once(
     assert await post_with_key(api, path) == (*second[:2], True)
 
 
+async def test_concurrent_creations_that_submit_get_the_final_response(
+    api: Client, sandbox: Sandbox
+) -> None:
+    await sandbox.fault("submit", "slow", seconds=1)
+    body = invoice(submitImmediately=True)
+    answers = await asyncio.gather(*[post_with_key(api, "/api/invoices", body) for _ in range(3)])
+    assert [answer[:2] for answer in answers] == [answers[0][:2]] * 3
+    assert answers[0][1]["data"]["status"] == "Submitted"
+    assert sorted(is_replayed for _, _, is_replayed in answers) == [False, True, True]
+    assert len(await sandbox.ledger()) == 1
+
+
 async def test_a_submit_without_its_key_does_not_resend_a_cancelled_document(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:

@@ -220,7 +220,9 @@ async def test_list_is_filtered_by_status(api: Client) -> None:
     _draft, sent = await create_with_codes(api, 1, 2)
     await submit(api, sent)
     await wait_for_status(api, sent, "Valid")
-    assert await list_codes(api, status="Draft") == [1]
+    await create_note(api, sent)
+    assert await list_codes(api, status="Draft", per_page=1) == [1]
+    assert await list_codes(api, status="Draft", per_page=1, sort="-updated_at") == [1]
     assert await list_codes(api, status="Valid") == [2]
     assert await list_codes(api, status="Cancelled") == []
 
@@ -242,6 +244,9 @@ async def test_list_is_filtered_by_inclusive_issue_dates(api: Client) -> None:
     assert await list_codes(
         api, issued_from="2026-01-31T09:00:01Z", issued_to="2026-01-31T10:59:59Z"
     ) == [2]
+    await create_invoice(api, code=4, issueDateTime="2026-02-01T00:00:00.0009Z")
+    shown = "2026-02-01T00:00:00.000+00:00"
+    assert await list_codes(api, issued_from=shown, issued_to=shown) == [4]
 
 
 async def test_a_day_is_a_whole_day_of_the_business_time_zone(api: Client) -> None:
@@ -487,9 +492,10 @@ async def test_list_is_sorted_in_every_order(api: Client) -> None:
 async def test_deleted_invoices_are_not_listed_or_counted(api: Client) -> None:
     ids = await create_with_codes(api, 1, 2, 3)
     await expect(api, 200, "DELETE", f"/api/invoices/{ids[1]}")
-    for query in ({}, {"sort": "-id"}, {"query": "aminah"}):
+    for query in ({}, {"status": "Draft"}, {"sort": "-updated_at"}, {"query": "aminah"}):
         meta, data = await get_page(api, **query)
         assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
+        assert await list_codes(api, per_page=1, page=2, **query) == [1]
 
 
 async def test_rejected_creation_is_not_counted(api: Client) -> None:
@@ -501,7 +507,7 @@ async def test_rejected_creation_is_not_counted(api: Client) -> None:
 async def test_invoices_of_another_company_are_not_listed(api: Client, stranger: Client) -> None:
     await create_with_codes(api, 1, 2)
     await create_with_codes(stranger, 3)
-    for query in ({}, {"sort": "code"}, {"query": "aminah"}):
+    for query in ({}, {"sort": "code"}, {"status": "Draft"}, {"query": "aminah"}):
         assert await list_codes(stranger, **query) == [3]
         assert (await get_page(stranger, **query))[0]["total"] == 1
 

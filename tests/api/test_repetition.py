@@ -313,7 +313,7 @@ async def test_a_conflict_is_not_replayed_for_its_key(
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
     status, answer, _ = await post(api, "a", path)
     assert (status, answer["code"]) == (409, "already_cancelled")
-    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": False})
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"reference": "R"})
     assert (await post(api, "a", path))[0::2] == (200, None)
 
 

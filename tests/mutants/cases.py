@@ -773,9 +773,30 @@ KEPT = (
     Mutant(
         "late-submit-of-a-cancelled-document",
         "service/api/submissions.py",
-        'if is_cancelled and not row["is_changed"] and not resubmits:',
+        "if is_reissue(row) and kind is not CONSOLIDATED and not resubmits:",
         "if False:",
         "tests/submission/test_cancel.py::test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document",
+    ),
+    Mutant(
+        "interim-response-replayed-while-the-first-request-runs",
+        "service/http/idempotency.py",
+        "timedelta(0)) if stored else _find_other(request, claim)",
+        "timedelta(0))",
+        "tests/api/test_idempotency_claims.py::test_concurrent_creations_that_submit_get_the_final_response",
+    ),
+    Mutant(
+        "repeated-update-reissues-a-cancelled-invoice",
+        "service/submission/sending/submit.py",
+        "    if is_reissue(row):\n",
+        "    if False:\n",
+        "tests/submission/test_cancel.py::test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document",
+    ),
+    Mutant(
+        "update-without-a-change-counts-as-one",
+        "sql/queries/documents.sql",
+        "set is_changed = s.is_changed or changed.document <> former.document,",
+        "set is_changed = true,",
+        "tests/submission/test_cancel.py::test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document",
     ),
     Mutant(
         "last-owner-removed-by-a-race",
@@ -1636,6 +1657,20 @@ EXACT = (
         "'case when %s = normalised_tin(",
         "'case when %s is not null or  = normalised_tin(",
         "tests/api/test_lists.py::test_buyers_are_found_by_tin",
+    ),
+    Mutant(
+        "list-by-status-with-deleted-documents",
+        "sql/functions/documents/documents_filter.sql",
+        "' where s.company_id = $1 and s.kind = $2 and s.deleted_at is null'",
+        "' where s.company_id = $1 and s.kind = $2'",
+        "tests/api/test_lists.py::test_deleted_invoices_are_not_listed_or_counted",
+    ),
+    Mutant(
+        "list-by-status-with-documents-of-another-kind",
+        "sql/functions/documents/documents_filter.sql",
+        "' where s.company_id = $1 and s.kind = $2 and s.deleted_at is null'",
+        "' where s.company_id = $1 and $2 > '''' and s.deleted_at is null'",
+        "tests/api/test_lists.py::test_list_is_filtered_by_status",
     ),
     Mutant(
         "cursor-repeats-its-record",

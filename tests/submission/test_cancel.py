@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from service import failpoints
-from tests.api_invoices import create_valid_invoice
+from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import (
     get_documents,
     get_invoice,
@@ -49,9 +49,29 @@ async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
     await wait_for_status(api, invoice_id, "Valid")
     await cancel_latest(api, invoice_id)
     assert (await submit(api, invoice_id))[0] == 409
-    assert (await request_json(api, "PUT", path, json={"lineItems": [line()]}))[0] == 200
+    assert (await request_json(api, "PUT", path, json={"reference": "R-1"}))[0] == 200
     assert (await submit(api, invoice_id))[0] == 200
     assert (await sandbox.calls())["calls"]["submit"] == 3
+
+
+async def test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document(
+    api: Client, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_invoice(api)
+    path = f"/api/invoices/{invoice_id}"
+    changes = {"reference": "ORDER-1", "lineItems": [line()], "submitImmediately": True}
+    assert (await request_json(api, "PUT", path, json=changes))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    await cancel_latest(api, invoice_id)
+    status, body = await request_json(api, "PUT", path, json=changes)
+    outcome = (status, body["data"]["status"], body["data"]["code"])
+    assert outcome == (200, "Cancelled", "already_cancelled")
+    assert (await request_json(api, "PUT", path, json={}))[0] == 200
+    assert (await submit(api, invoice_id))[0] == 409
+    assert (await sandbox.calls())["calls"]["submit"] == 1
+    changes["reference"] = "ORDER-2"
+    assert (await request_json(api, "PUT", path, json=changes))[1]["data"]["status"] == "Submitted"
+    assert (await sandbox.calls())["calls"]["submit"] == 2
 
 
 async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbox) -> None:

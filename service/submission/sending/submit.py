@@ -26,7 +26,7 @@ from service.documents.rows import Row
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
-from service.errors import BadRequest, make_reason
+from service.errors import BadRequest, Conflict, make_reason
 from service.json_types import JsonObject
 from service.loops import wait_for_event
 from service.offload import offload
@@ -87,11 +87,12 @@ Guard = Callable[[Connection, Row], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A stored submission, or the errors that prevented it."""
+    """A stored submission, or the errors that prevented it and the status of the document."""
 
     claim: Claim | None = None
     at_once: bool = False  # this process sends it now; else a worker does
     is_held: bool = False  # a worker sends it when the hold on sending ends
+    status: states.DocumentStatus = "Submitting"
     code: str = ""  # of the failure
     errors: list[Error] = field(default_factory=list[Error])
 
@@ -211,6 +212,10 @@ async def start_if_requested(
         if not issuer["auto_submits"]:
             return None
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
+    if is_reissue(row):
+        error = already_cancelled(INVOICE)
+        reasons = [make_reason(error.code, error.message)]
+        return Started(status=row["status"], code=error.code, errors=reasons)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
     at_once = requested == "at_once" and not is_held
     order = SubmissionOrder("retry", context.config.portal_lease if at_once else None)
@@ -218,8 +223,22 @@ async def start_if_requested(
         context, conn, LockedRecord(company_id, INVOICE, row), order
     )
     if isinstance(prepared, BadRequest):
-        return Started(code=prepared.code, errors=prepared.more["errors"])
+        return Started(status=row["status"], code=prepared.code, errors=prepared.more["errors"])
     return Started(prepared, at_once, is_held)
+
+
+def is_reissue(row: Row) -> bool:
+    """Return whether a document was cancelled and has not changed since.
+
+    A late repetition of a request must not issue it once more.
+    """
+    return row["status"] == "Cancelled" and not row["is_changed"]
+
+
+def already_cancelled(kind: DocumentKind) -> Conflict:
+    """Return the error for such a document."""
+    error = states.ALREADY_CANCELLED
+    return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
 
 async def describe_outcome(
@@ -232,7 +251,7 @@ async def describe_outcome(
     if started is None:
         return "", {}
     if started.claim is None:
-        failed = {"status": "Draft", "code": started.code, "errors": started.errors}
+        failed = {"status": started.status, "code": started.code, "errors": started.errors}
         return NOT_SUBMITTED, failed
     if started.is_held:
         return HELD_OUTCOME

@@ -18,7 +18,7 @@ declare
   present jsonb :=
     case when sorted = 'updated_at' then '{"updated_from": "-infinity"}' else '{}' end::jsonb
     || filters;
-  found text := documents_filter(of_kind, present);
+  found text := documents_filter(of_kind, present, sorted);
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;

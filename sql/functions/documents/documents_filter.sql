@@ -1,44 +1,51 @@
-create or replace function documents_filter(of_kind text, filters jsonb) returns text
+create or replace function documents_filter(of_kind text, filters jsonb, sorted text) returns text
   immutable language plpgsql as $$
 declare
   named text := case when of_kind = 'adjustment_note' then 'n' else 'd' end;
   has_one_status boolean := strpos(filters ->> 'status', ',') = 0;
 begin
-  return (
-    select format(
-             'from documents d %s %s'
-             ' where d.company_id = $1 and d.kind = $2 and d.deleted_at is null',
-             case when filters ?| array['status', 'updated_from', 'updated_to']
-                  then 'join document_states s on s.company_id = $1 and s.id = d.id'
-                       ' and s.kind = $2 and s.deleted_at is null' end,
-             case when of_kind = 'adjustment_note'
-                  then 'left join documents n on n.company_id = $1 and n.id = d.invoice_id' end)
-           || coalesce(string_agg(
-                ' and ' || format(each.condition, format('($3 ->> %L)', each.name), named), ''), '')
-      from (values
-        ('status', case when has_one_status then 's.status = %s'
-                        else 's.status = any (string_to_array(%s, '',''))' end),
-        ('type', 'd.type = %s'),
-        ('issued_from', 'd.issue_date >= %s::timestamptz'),
-        ('issued_to', 'd.issue_date <= %s::timestamptz'),
-        ('updated_from', 's.updated_at >= %s::timestamptz'),
-        -- A record shows its milliseconds only.
-        ('updated_to', 's.updated_at < date_trunc(''milliseconds'', %s::timestamptz)'
-                       ' + interval ''1 millisecond'''),
-        ('is_ready', 'd.is_ready = %s::boolean'),
-        ('amount_from', 'd.payable_amount >= %s::numeric'),
-        ('amount_to', 'd.payable_amount <= %s::numeric'),
-        -- A search has found the beginning of the TIN. PostgreSQL estimates a case as half of the
-        -- rows, but an equality as so few that it would read all matches to sort them.
-        ('buyer_tin', 'case when %s = normalised_tin(%s.buyer ->> ''tin'')'
-                      ' then true else false end'),
-        ('reference', 'd.reference = %s'),
-        ('metadata', 'd.id = any ($4)')) each (name, condition)
-     where filters ? each.name);
+  return
+    case when sorted in ('id', 'updated_at')
+              and filters - '{status,updated_from,updated_to,count_to,after}'::text[] = '{}'
+         then 'from document_states s cross join lateral (select s.id) d'
+              ' where s.company_id = $1 and s.kind = $2 and s.deleted_at is null'
+         else format(
+           'from documents d %s %s'
+           ' where d.company_id = $1 and d.kind = $2 and d.deleted_at is null',
+           case when filters ?| array['status', 'updated_from', 'updated_to']
+                then 'join document_states s on s.company_id = $1 and s.id = d.id'
+                     ' and s.kind = $2 and s.deleted_at is null' end,
+           case when of_kind = 'adjustment_note'
+                then 'left join documents n on n.company_id = $1 and n.id = d.invoice_id' end) end
+    || coalesce(
+      (select string_agg(
+                ' and ' || format(each.condition, format('($3 ->> %L)', each.name), named), '')
+         from (values
+           ('status', case when has_one_status then 's.status = %s'
+                           else 's.status = any (string_to_array(%s, '',''))' end),
+           ('type', 'd.type = %s'),
+           ('issued_from', 'd.issue_date >= %s::timestamptz'),
+           -- A record shows its milliseconds only.
+           ('issued_to', 'd.issue_date < date_trunc(''milliseconds'', %s::timestamptz)'
+                         ' + interval ''1 millisecond'''),
+           ('updated_from', 's.updated_at >= %s::timestamptz'),
+           ('updated_to', 's.updated_at < date_trunc(''milliseconds'', %s::timestamptz)'
+                          ' + interval ''1 millisecond'''),
+           ('is_ready', 'd.is_ready = %s::boolean'),
+           ('amount_from', 'd.payable_amount >= %s::numeric'),
+           ('amount_to', 'd.payable_amount <= %s::numeric'),
+           -- A search has found the beginning of the TIN. PostgreSQL estimates a case as half of
+           -- the rows, but an equality as so few that it would read all matches to sort them.
+           ('buyer_tin', 'case when %s = normalised_tin(%s.buyer ->> ''tin'')'
+                         ' then true else false end'),
+           ('reference', 'd.reference = %s'),
+           ('metadata', 'd.id = any ($4)')) each (name, condition)
+        where filters ? each.name), '');
 end $$;
 comment on function documents_filter is
   'The text of a query from its `from` on: the documents d of a kind that match the filters of a '
   'list other than the search text. Its parameters: $1 the company, $2 the kind, $3 the filters, '
   '$4 the ids of the documents with the metadata. The buyer is that of d, or of the invoice n '
-  'that a note adjusts. With the conditions of the present filters alone, a plan is made in half '
-  'the time of one for all of them.';
+  'that a note adjusts. The states s are there if a filter needs them; where filters and order '
+  'need nothing else, d has only the id. `sorted` is the member that sorts, or null. A text with '
+  'the conditions of the present filters alone is planned in half the time of one with all.';

@@ -55,7 +55,7 @@ begin
        (select d.id %1$s and d.id <> all ($5) and %2$s and ($7 is null or d.id < $7)
          order by d.id desc
          limit $8))',
-    documents_filter(of_kind, filters),
+    documents_filter(of_kind, filters, null),
     format(
       case when is_walked then 'position('' '' || $9 in '' '' || %s.buyer_text) > 0'
            else '%s.buyer_text = any ($6)' end,
