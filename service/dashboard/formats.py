@@ -137,7 +137,7 @@ def field_name(path: str) -> str:
     """Return a JSON Pointer in words: /lineItems/0/unit/price is Line items 1, unit, price."""
     words: list[str] = []
     for part in path.removeprefix("/").split("/"):
-        if part.isdigit() and words:
+        if part.isdecimal() and words:
             words[-1] += f" {int(part) + 1}"
         else:
             words.append(_separate(part))

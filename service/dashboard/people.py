@@ -12,6 +12,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Conflict, Forbidden, NotFound
 
+MOST_PEOPLE = 200  # of a company, as far as people invite them
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")
 
 
@@ -120,6 +121,8 @@ async def _check_change(
     former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
+    if former is None and len(members) >= MOST_PEOPLE:
+        raise Conflict(TEXTS["settings"]["people"]["too_many"])
     changed = [each for each in (former and former.role, role) if each is not None]
     changer = members.get(by)
     if (

@@ -11,6 +11,7 @@ from service.api.links import LIFETIMES, REQUEST, VIEW
 from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
+from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read, read_company
 from service.dashboard.pages import Pages, redirect, render, zone_of
 from service.dashboard.repetition import create, form_key, give_key, show_secrets
@@ -109,9 +110,8 @@ async def send_receipt(request: web.Request) -> web.Response:
     If the invoice has its buyer meanwhile, nothing is stored, and the page says so.
     """
     link = await _enter(request, REQUEST)
-    fields, _ = read_fields(request)
-    zone = zone_of(request)
-    body = build_body(fields, {}, zone)
+    fields = {name: text for name, text in read_fields(request)[0].items() if name in PARTY}
+    body = build_body(fields, {}, zone_of(request))
     body.pop("lineItems")
     record = await read(request, f"{INVOICES.api}/{link['document_id']}")
     if _is_issued(record):

@@ -1,5 +1,6 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from aiohttp import web
@@ -27,6 +28,7 @@ from service.dashboard.sessions import (
     PERSON,
     SESSION,
     NewSession,
+    Session,
     begin_session,
     cookie_name,
     delete_cookie,
@@ -210,14 +212,13 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     """End the session."""
-    await _end_session(request)
+    await _end_session(request, request[SESSION])
     response = redirect("/sign-in?notice=signed_out")
     delete_cookie(response, request.app[app_keys.CONFIG])
     return response
 
 
-async def _end_session(request: web.Request) -> None:
-    session = request[SESSION]
+async def _end_session(request: web.Request, session: Session) -> None:
     await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
 
 
@@ -279,13 +280,26 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
         return TEXTS["link_blocked"]
     if link.step == CHOOSE:
         companies = [role.company_name for role in link.roles]
-        names = (link.name, link.email, *companies)
-        weakness = await run_in_thread(find_weakness, password, names)
-        return TEXTS["weak"][weakness] if weakness else None
+        _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))
+        return await _find_weakness(
+            request, link.digest, password, (link.name, link.email, *companies)
+        )
     if link.step == CONFIRM:
         user = await _find_user(request, link.email, password)
         return None if user else TEXTS["wrong_current"]
     return None
+
+
+async def _find_weakness(
+    request: web.Request, whose: object, password: str, names: Iterable[str]
+) -> str | None:
+    """Return why a new password is too weak, or None.
+
+    It takes a while to judge a password. Raises TooManyRequests.
+    """
+    _refuse(request.app[SIGN_IN].tries.take(("new password", whose)))
+    weakness = await run_in_thread(find_weakness, password, names)
+    return TEXTS["weak"][weakness] if weakness else None
 
 
 def _render_link(request: web.Request, link: Link, error: str | None = None) -> web.Response:
@@ -311,8 +325,8 @@ async def change_password(request: web.Request) -> web.Response:
         return _render_password(request, TEXTS["wrong_current"])
     password = form.get("password", "")
     names = await _read_names(request)
-    if weakness := await run_in_thread(find_weakness, password, names):
-        return _render_password(request, TEXTS["weak"][weakness])
+    if error := await _find_weakness(request, session.user_id, password, names):
+        return _render_password(request, error)
     digest = await hash_password(password)
     database = request.app[app_keys.DATABASE]
     await links.change_password(database, session, digest, is_first=not session.has_password)
@@ -348,9 +362,10 @@ async def confirm(request: web.Request) -> web.Response:
     user = await _find_user(request, session.email, request[FORM].get("password", ""))
     if user is None:
         return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
-    await _end_session(request)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
-    return await _enter_with_form(request, entry, session.form_secret)
+    response = await _enter_with_form(request, entry, session.form_secret)
+    await _end_session(request, session)
+    return response
 
 
 @page("GET", "/companies", right=PERSON)

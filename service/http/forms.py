@@ -33,7 +33,7 @@ PUBLIC_FORM = FormLimits(64 * 1024, 100, 8_000)
 #: Forms of people with a session: 100 lines with texts of 300 characters, or a certificate.
 SESSION_FORM = FormLimits(1024 * 1024, 1_500, 40_000)
 #: Forms of people whose session has ended, which are kept while they sign in.
-CARRIED_FORM = FormLimits(256 * 1024, 1_500, 8_000)
+CARRIED_FORM = FormLimits(256 * 1024, 1_500, 40_000)
 #: Forms that ask for a password and keep a CARRIED_FORM in a field.
 CARRIER_FORM = FormLimits(768 * 1024, 20, 256 * 1024)
 NAME_CHARACTERS = 200

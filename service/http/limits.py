@@ -32,7 +32,8 @@ PART_SECONDS = 60  # for which a part may wait for memory
 PORTAL_TESTS_PER_MINUTE = 6
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 MAX_PUBLIC_UPLOAD_BYTES = 8 * 1024 * 1024  # of those without a company or an account
-POOL_SHARE = 3  # A client may take this part of the memory for request bodies.
+POOL_SHARE = 3  # A client may take this part of the memory that the others have not taken.
+UNCOUNTED_BYTES = 8 * 1024  # of each body: a small one needs no room, whatever others send
 
 
 class RateLimiter:
@@ -147,10 +148,9 @@ class _Pool:
     shares: Counter[Hashable] = field(default_factory=Counter[Hashable])
 
     def has_room(self, owner: Hashable, size: int) -> bool:
-        """Return whether a client may take so many bytes: it has at most a third."""
-        return (
-            self.taken + size <= self.size and self.shares[owner] + size <= self.size // POOL_SHARE
-        )
+        """Return whether a client may take so many bytes: something is left for the next one."""
+        own = self.shares[owner]
+        return own + size <= (self.size - self.taken + own) // POOL_SHARE
 
     def take(self, owner: Hashable, size: int) -> None:
         """Add bytes of a client, negative ones to give them back."""
@@ -188,13 +188,15 @@ class Upload:
         self._budget = budget
         self._network = network
         self._parts: list[tuple[_Pool, Hashable, int]] = []
+        self._uncounted = UNCOUNTED_BYTES
 
     def add(self, size: int) -> None:
         """Count bytes that have arrived. Raises Busy if there is no memory for them."""
+        size, self._uncounted = max(0, size - self._uncounted), max(0, self._uncounted - size)
         pool, owner = self._budget.known, CLIENT.get()
         if owner == STRANGERS:
             pool, owner = self._budget.unknown, self._network
-        if not pool.has_room(owner, size):
+        if size and not pool.has_room(owner, size):
             raise Busy(
                 "Too many large request bodies are in progress, please try again.", retry_after(2)
             )

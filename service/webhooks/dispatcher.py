@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import TypedDict
 
 import aiohttp
@@ -25,6 +26,7 @@ from asyncpg import Record
 
 from service.config import Config
 from service.db.encryption import WEBHOOK_SECRET, DecryptionError, Vault
+from service.db.retry import retry
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -196,7 +198,7 @@ class WebhookDispatcher(Loop):
             DELIVERY_SECONDS.labels(outcome.name).observe(took)
             if outcome.error == "connection":
                 await asyncio.sleep(self._left_of_step(took))
-            await self._store(claim, outcome, took)
+            await retry(partial(self._store, claim, outcome), took)
         except Exception as error:
             log.error(
                 "webhooks: delivery %d of company %d\n%s",

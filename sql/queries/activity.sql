@@ -11,7 +11,8 @@ select id, at, actor, action, subject, changes::text as changes, key_name, user_
 
 -- name: activity_page :many
 -- Return the audit log of a company, the latest first, before the entry :before. The subject can be
--- a document, whose `code` it has and whose `has_page` is true unless it is deleted, or a person.
+-- a document, whose `code` it has and whose `has_page` is true unless it is deleted, or a person,
+-- whose name a company learns when the person accepts a role in it.
 with page as materialized (
   select id, at, actor, action, subject, changes::text as changes, key_name, user_name,
          host(client_address) as client_address,
@@ -23,11 +24,14 @@ with page as materialized (
    order by id desc
    limit :most::bigint
 )
-select p.id, p.at, p.actor, p.action, p.subject, p.changes, p.key_name, p.user_name,
-       p.client_address, d.code, d.deleted_at is null as has_page, u.name as person
+select p.id, p.at, p.actor, p.action, p.subject, p.changes, p.key_name,
+       case when p.action = 'refuse' then u.email else p.user_name end as user_name,
+       p.client_address, d.code, d.deleted_at is null as has_page,
+       case when m.accepted_at is null then u.email else u.name end as person
   from page p
   left join documents d
          on d.company_id = :company_id and d.id = p.document_id
         and document_name(d.kind, d.id) = p.subject
   left join users u on u.id = p.person_id
+  left join company_members m on m.company_id = :company_id and m.user_id = p.person_id
  order by p.id desc;

@@ -152,11 +152,11 @@ select :company_id::bigint, 'accept', format('user %s as %s', user_id, role) fro
 -- name: member_delete :exec
 -- Remove a locked person from a company. The sessions that show it end, since they find no
 -- membership. Its links for the person, and those that the person made for others, become void. The
--- action is 'remove' or 'leave'.
+-- action is 'remove' or 'leave', which is noted as 'refuse' if the role is pending.
 with removed as (
   delete from company_members
    where company_id = :company_id and user_id = :user_id
-  returning user_id, role
+  returning user_id, role, accepted_at
 ), voided as (
   update user_links
      set used_at = clock_timestamp()
@@ -165,7 +165,9 @@ with removed as (
      and used_at is null
 )
 insert into audit_log (company_id, action, subject, changes)
-select :company_id::bigint, :action::text, format('user %s', user_id),
+select :company_id::bigint,
+       case when :action = 'leave' and accepted_at is null then 'refuse' else :action::text end,
+       format('user %s', user_id),
        value_changes(jsonb_build_object('role', role), null)
   from removed;
 

@@ -2592,11 +2592,26 @@ LIMITED = (
         "        pass",
         "tests/operations/test_upload_budget.py::test_memory_is_given_back_after_a_broken_request[send_large_chunks]",
     ),
-    removal(
+    Mutant(
         "memory-of-bodies-taken-by-one-company",
         "service/http/limits.py",
-        " and self.shares[owner] + size <= self.size // POOL_SHARE",
+        "self.taken + own) // POOL_SHARE",
+        "self.taken + own)",
         "tests/operations/test_pressure.py::test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memory",
+    ),
+    Mutant(
+        "memory-of-bodies-taken-by-a-few-clients",
+        "service/http/limits.py",
+        "own + size <= (self.size - self.taken + own) // POOL_SHARE",
+        "self.taken + size <= self.size and own + size <= self.size // POOL_SHARE",
+        "tests/operations/test_upload_budget.py::test_many_clients_leave_memory_for_the_next_one",
+    ),
+    Mutant(
+        "small-bodies-wait-for-large-ones",
+        "service/http/limits.py",
+        "self._uncounted = UNCOUNTED_BYTES",
+        "self._uncounted = 0",
+        "tests/operations/test_upload_budget.py::test_many_clients_leave_memory_for_the_next_one",
     ),
     Mutant(
         "memory-of-bodies-taken-by-strangers",

@@ -11,7 +11,10 @@ import aiohttp
 import pytest
 
 from service.dashboard.table import make_page_routes
+from service.errors import Busy
+from service.fair_queue import CLIENT
 from service.http import app_keys
+from service.http.limits import MAX_UPLOAD_BYTES, UNCOUNTED_BYTES, Upload, UploadBudget
 from tests.api_invoices import create_invoice
 from tests.api_requests import fill_path, list_routes, request_json
 from tests.conftest import Client, StartService, until
@@ -37,6 +40,22 @@ async def is_given_back(api: Client) -> None:
 @pytest.fixture
 async def site(start: StartService) -> Client:
     return await start(**GENEROUS, REQUEST_BODY_SECONDS="1")
+
+
+async def test_many_clients_leave_memory_for_the_next_one() -> None:
+    budget = UploadBudget()
+    for company in range(100):
+        CLIENT.set(company)
+        upload = Upload(budget, None)
+        if company == 8:
+            upload.add(MAX_UPLOAD_BYTES // 100)
+        with pytest.raises(Busy):
+            while True:
+                upload.add(UNCOUNTED_BYTES)
+    CLIENT.set(100)
+    Upload(budget, None).add(UNCOUNTED_BYTES)
+    with pytest.raises(Busy):
+        Upload(budget, None).add(10 * UNCOUNTED_BYTES)
 
 
 async def test_memory_is_given_back_after_every_form(site: Client, sign_in: SignIn) -> None:
@@ -83,7 +102,7 @@ async def send_half(api: Client) -> None:
 
 
 async def send_half_and_leave(api: Client) -> None:
-    await exchange(api, b"Content-Length: 9000\r\n\r\n" + b" " * 4000, waits=False)
+    await exchange(api, b"Content-Length: 90000\r\n\r\n" + b" " * 40_000, waits=False)
 
 
 async def send_broken_chunks(api: Client) -> None:
@@ -168,8 +187,8 @@ async def test_memory_is_given_back_when_a_browser_leaves(site: Client) -> None:
         url = site.make_url("/")
         _, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(
-            b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n"
-            b"Content-Type: application/x-www-form-urlencoded\r\n\r\nform_token="
+            b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n"
+            b"Content-Type: application/x-www-form-urlencoded\r\n\r\nform_token=" + b"x" * 20_000
         )
         await until(lambda: asyncio.sleep(0, taken(site)))
         writer.close()
