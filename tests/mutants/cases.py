@@ -45,6 +45,7 @@ KEY_CACHE = "tests/security/test_key_cache.py"
 REFUSE_TAKEN_TIN = "sql/functions/companies/refuse_taken_tin.sql"
 TIN_CLAIMS = "tests/security/test_tin_claims.py"
 OWN_CLIENTS = "tests/submission/test_own_clients.py"
+LOST = "tests/submission/test_lost.py"
 UNKNOWN = "tests/submission/test_unknown_outcomes.py"
 PARSING = "tests/api/test_parsing.py"
 EQUAL_IDS = "tests/security/test_equal_ids.py"
@@ -270,6 +271,13 @@ EVIDENCE = (
         "reaches_back and _receipt_uids(submission) <= self.receipts.keys()",
         "reaches_back",
         f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",
+    ),
+    Mutant(
+        "unknown-submission-with-an-outcome-reviewed",
+        "service/submission/machine/state_machine.py",
+        "    if submission.has_outcome:\n",
+        "    if False:\n",
+        f"{LOST}::test_unknown_submission_with_an_outcome_needs_no_manual_review",
     ),
     Mutant(
         "sighting-of-a-former-submission-forgotten",

@@ -8,6 +8,7 @@ import pytest
 from service.submission.following.poll import needs_search
 from service.submission.machine import state_machine
 from service.submission.machine.types import (
+    NO_DELAY,
     StatesUnavailable,
     Submission,
     SubmittedDocument,
@@ -29,7 +30,7 @@ HOUR = timedelta(hours=1)
         (1, None, True, "Accepted"),
         (1.9, 1, False, "Accepted"),
         (2, 1, True, "Accepted"),
-        (24.1, 23, False, "NeedsPerson"),
+        (24.1, 23, True, "NeedsPerson"),
     ],
 )
 def test_unknown_submission_is_searched_hourly_then_reviewed(
@@ -46,6 +47,22 @@ def test_unknown_submission_is_searched_hourly_then_reviewed(
         assert then.state == state
         assert isinstance(written, Write) and written.error
         assert written.error["since"] == NOW.isoformat()
+
+
+@pytest.mark.parametrize("hours, state", [(25, "Accepted"), (73.9, "Accepted"), (74.1, "Finished")])
+def test_unknown_submission_with_an_outcome_needs_no_manual_review(
+    hours: float, state: str
+) -> None:
+    """Another client of the portal need not see it. A document can change for 74 hours."""
+    valid = SubmittedDocument(1, "INV-1", "01", NOW, "Valid", "U1", validated_at=NOW)
+    docs = (valid, SubmittedDocument(2, "INV-2", "01", NOW, "Invalid", "U2"))
+    now = NOW + hours * HOUR
+    submission = Submission("Accepted", "retry", now, docs=docs, unknown_since=NOW)
+    assert not needs_search(submission, TIMES)
+    then, (written,) = state_machine.step(submission, StatesUnavailable(LOST, unknown=True), TIMES)
+    assert then.state == state
+    assert isinstance(written, Write)
+    assert written.delay == (TIMES.portal_recheck if state == "Accepted" else NO_DELAY)
 
 
 async def test_unknown_submission_is_found_by_its_number(

@@ -15,7 +15,6 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.later_states import describe_change, record_rejection_requests
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
-from service.submission.machine.state_machine import UNKNOWN_PERIODS
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -74,10 +73,12 @@ async def _read(context: CompanyContext, submission: Submission) -> _Reading:
 
 
 def needs_search(submission: Submission, times: Times) -> bool:
-    """Return whether an accepted submission that the portal does not know is searched by number."""
-    since = submission.unknown_since or submission.now
-    due = (submission.searched_at or since) + times.portal_unknown
-    return due <= submission.now <= since + UNKNOWN_PERIODS * times.portal_unknown
+    """Return whether an accepted submission that the portal does not know is searched by number.
+
+    Comparisons show the later changes of documents that have an outcome.
+    """
+    since = submission.searched_at or submission.unknown_since or submission.now
+    return not submission.has_outcome and since + times.portal_unknown <= submission.now
 
 
 async def _search_numbers(

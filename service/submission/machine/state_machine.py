@@ -481,22 +481,32 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
 def _handle_unknown(
     submission: Submission, event: StatesUnavailable, times: Times
 ) -> list[Command]:
-    """Wait for an accepted submission that the portal does not know.
+    """Wait for an accepted submission that the portal does not know. It is never sent again.
 
-    In the end it needs manual review. It is never sent again.
+    Without an outcome it needs manual review in the end. With an outcome it is read until no
+    document can change any more, because another client of the portal need not see it.
     """
+    since, error = submission.unknown_since or submission.now, _describe_unknown(submission, event)
+    usual = _next_poll(submission, times)
+    if submission.has_outcome:
+        if not any(_can_change(submission, doc) for doc in submission.docs):
+            return [Write("Finished")]
+        usual = times.portal_recheck
+    elif submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
+        return [Write("NeedsPerson", error=error)]
+    return [Write("Accepted", delay=_delay_after(event, usual), error=error)]
+
+
+def _describe_unknown(submission: Submission, event: StatesUnavailable) -> Error:
+    """Return the latest error, with the times that count while the portal lacks a submission."""
     since = submission.unknown_since or submission.now
     searched_at = submission.now if event.searched else submission.searched_at
-    error = {
+    return {
         **event.error,
         "since": since.isoformat(),
         "searched_at": searched_at and searched_at.isoformat(),
         "code": NOT_FOUND,
     }
-    if submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
-        return [Write("NeedsPerson", error=error)]
-    delay = _delay_after(event, _next_poll(submission, times))
-    return [Write("Accepted", delay=delay, error=error)]
 
 
 def _next_poll(submission: Submission, times: Times) -> timedelta:
