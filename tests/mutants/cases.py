@@ -280,6 +280,20 @@ EVIDENCE = (
         f"{LOST}::test_unknown_submission_with_an_outcome_needs_no_manual_review",
     ),
     Mutant(
+        "gateway-404-means-unknown",
+        "service/submission/following/poll.py",
+        "is_unknown = isinstance(why, Refused) and why.is_missing",
+        "is_unknown = isinstance(why, Refused) and why.status == 404",
+        f"{LOST}::test_gateway_404_does_not_mean_that_a_submission_is_unknown",
+    ),
+    Mutant(
+        "failed-search-counts",
+        "service/submission/following/poll.py",
+        "replace(failure, searched=is_searched)",
+        "replace(failure, searched=True)",
+        f"{LOST}::test_failed_search_for_an_unknown_submission_is_repeated",
+    ),
+    Mutant(
         "sighting-of-a-former-submission-forgotten",
         SUBMISSIONS,
         "earlier_submissions = earlier_submissions || submission_id",

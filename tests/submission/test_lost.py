@@ -84,3 +84,27 @@ async def test_submission_found_nowhere_needs_manual_review(
     assert (await get_invoice(api, invoice_id))["status"] == "Submitted" and len(
         await sandbox.ledger()
     ) == 1
+
+
+async def test_gateway_404_does_not_mean_that_a_submission_is_unknown(
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """It is not in the portal's own format."""
+    api = await start()
+    await sandbox.settings(stuck=True)
+    await create_submitted_invoice(api)
+    await sandbox.fault("submission", "html", status=404, times=10**5)
+    code = await until(lambda: owner.fetchval("select last_error ->> 'code' from submissions"))
+    assert code == "Refused"
+
+
+async def test_failed_search_for_an_unknown_submission_is_repeated(
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    api = await start(PORTAL_UNKNOWN_SECONDS="0.2")
+    await sandbox.settings(not_found_seconds=3600)
+    await sandbox.fault("search", "html", status=404, times=10**5)
+    await create_submitted_invoice(api)
+    await until(sandbox.calls, lambda found: found["calls"].get("search", 0) > 2)
+    times = "select concat(last_error ->> 'code', ' ', last_error ->> 'searched_at')"
+    assert await owner.fetchval(f"{times} from submissions") == "NotFound "

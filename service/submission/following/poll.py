@@ -84,11 +84,14 @@ def needs_search(submission: Submission, times: Times) -> bool:
 async def _search_numbers(
     context: CompanyContext, submission: Submission, failure: StatesUnavailable
 ) -> _Reading:
-    """Search for the documents of an accepted submission that the portal does not know."""
+    """Search for the documents of an accepted submission that the portal does not know.
+
+    A failed search does not count. After the first one, the rate limit ends the search.
+    """
     uuids = {doc.uuid for doc in submission.docs}
     first_sent_at, last_sent_at = submission.send_times
     since, until = first_sent_at - CLOCK_TOLERANCE, last_sent_at + CLOCK_TOLERANCE
-    shown, is_found = Listing(), False
+    shown, is_found, is_searched = Listing(), False, False
     try:
         for doc in submission.docs:
             listing = await context.portal.search(
@@ -97,9 +100,12 @@ async def _search_numbers(
             shown.extend(listing)
             shown.odd.extend(listing.odd)
             is_found = is_found or any(there.uuid in uuids for there in listing)
-    except PortalError as why:
+            is_searched = True
+    except Throttled as why:
         await context.apply_throttle(why, "search")
-    return _Reading("search", shown, None if is_found else replace(failure, searched=True))
+    except PortalError:
+        is_searched = False
+    return _Reading("search", shown, None if is_found else replace(failure, searched=is_searched))
 
 
 async def _describe_failure(
@@ -107,7 +113,7 @@ async def _describe_failure(
 ) -> StatesUnavailable:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, operation)
-    is_unknown = isinstance(why, Refused) and why.status == 404
+    is_unknown = isinstance(why, Refused) and why.is_missing
     return StatesUnavailable(
         make_error(why), retry_delay(why), hold_time(why, operation), is_unknown
     )
