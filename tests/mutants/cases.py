@@ -280,6 +280,13 @@ EVIDENCE = (
         f"{LOST}::test_unknown_submission_with_an_outcome_needs_no_manual_review",
     ),
     Mutant(
+        "failed-poll-ends-the-unknown-time",
+        "service/submission/machine/state_machine.py",
+        "_describe_unknown(submission, event) if submission.unknown_since else event.error",
+        "event.error",
+        f"{LOST}::test_failed_poll_does_not_end_the_time_since_when_a_submission_is_unknown",
+    ),
+    Mutant(
         "gateway-404-means-unknown",
         "service/submission/following/poll.py",
         "is_unknown = isinstance(why, Refused) and why.is_missing",

@@ -1,5 +1,6 @@
 """Accepted submissions that the portal no longer knows: searched, then reviewed, never resent."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import asyncpg
@@ -47,6 +48,18 @@ def test_unknown_submission_is_searched_hourly_then_reviewed(
         assert then.state == state
         assert isinstance(written, Write) and written.error
         assert written.error["since"] == NOW.isoformat()
+
+
+def test_failed_poll_does_not_end_the_time_since_when_a_submission_is_unknown() -> None:
+    docs = (SubmittedDocument(1, "INV-1", "01", NOW, "Submitted", "U"),)
+    submission = Submission("Accepted", "retry", NOW + 23 * HOUR, docs=docs)
+    unknown = replace(submission, unknown_since=NOW, searched_at=NOW + HOUR)
+    _, (written,) = state_machine.step(unknown, StatesUnavailable(LOST), TIMES)
+    times = {"since": NOW.isoformat(), "searched_at": (NOW + HOUR).isoformat()}
+    assert isinstance(written, Write)
+    assert written.error == {**LOST, "code": state_machine.NOT_FOUND, **times}
+    _, (written,) = state_machine.step(submission, StatesUnavailable(LOST), TIMES)
+    assert isinstance(written, Write) and written.error == LOST
 
 
 @pytest.mark.parametrize("hours, state", [(25, "Accepted"), (73.9, "Accepted"), (74.1, "Finished")])

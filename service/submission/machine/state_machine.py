@@ -475,7 +475,8 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
     if event.unknown:
         return _handle_unknown(submission, event, times)
     delay = _delay_after(event, _next_poll(submission, times))
-    return [Write("Accepted", delay=delay, error=event.error)]
+    error = _describe_unknown(submission, event) if submission.unknown_since else event.error
+    return [Write("Accepted", delay=delay, error=error)]
 
 
 def _handle_unknown(
