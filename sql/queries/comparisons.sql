@@ -268,14 +268,14 @@ select d.company_id, 'cancelled_elsewhere', s.tin, d.number, d.document_type, d.
 returning number, uuid;
 
 -- name: findings_clear :many
--- Resolve findings of a TIN that a complete comparison since :since did not find again. For a
--- duplicate, both documents must be listed. Resolve cancellations that were found more than :after
--- ago and are recorded here too.
+-- Resolve findings of a TIN that a complete comparison since :since did not find again. One without
+-- a receipt time counts as received when it was found. For a duplicate, both documents must be
+-- listed. Resolve cancellations that were found more than :after ago and are recorded here too.
 update findings f
    set resolved_at = clock_timestamp(), resolved_by = 'comparison'
  where f.company_id = :company_id and f.resolved_at is null
    and (f.tin = :tin
-        and f.received_at between :since and :until
+        and coalesce(f.received_at, f.found_at) between :since and :until
         and f.kind || ' ' || f.uuid <> all (:still::text[])
         and (f.other_uuid is null
              or (f.uuid = any (:listed::text[]) and f.other_uuid = any (:listed)))

@@ -2047,6 +2047,13 @@ HELD = (
         FAILOVERS,
     ),
     Mutant(
+        "finding-without-a-receipt-time-stays-open",
+        COMPARISONS,
+        "coalesce(f.received_at, f.found_at) between",
+        "f.received_at between",
+        f"{COMPARISON}::test_an_orphan_without_a_receipt_time_is_resolved_by_a_comparison",
+    ),
+    Mutant(
         "closed-document-reported-as-the-duplicate",
         "service/submission/machine/comparison_rules.py",
         '(other.status if other else row["status"]) not in LIVE',

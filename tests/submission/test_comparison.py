@@ -112,6 +112,23 @@ async def test_an_orphan_cancelled_at_the_portal_is_resolved_by_a_comparison(
     assert await owner.fetchval("select resolved_by from findings") == "comparison"
 
 
+async def test_an_orphan_without_a_receipt_time_is_resolved_by_a_comparison(
+    api: Client, config: Config, sandbox: Sandbox
+) -> None:
+    """It was an unreadable row during a hold, which ends when the row can be read."""
+    await create_valid_invoice(api)
+    (entry,) = await sandbox.ledger()
+    await sandbox.show_oddly(entry["number"], uuid=5)
+    await run_command(config, hold_sending, "A test.")
+    orphan = await wait_for_finding(config, "orphan")
+    assert orphan["received_at"] is None
+    await sandbox.show_oddly(entry["number"])
+    assert await compare(config) == []
+    await until(
+        lambda: run_command(config, reconcile), lambda found: not found["companies"][0]["held"]
+    )
+
+
 async def send_twice(
     api: Client, config: Config, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> tuple[int, str]:
