@@ -273,6 +273,20 @@ EVIDENCE = (
         f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",
     ),
     Mutant(
+        "look-up-longer-than-the-portal-lists",
+        "service/submission/following/comparison.py",
+        'max(row["first_sent_at"], row["now"] - FURTHEST)',
+        'row["first_sent_at"]',
+        f"{UNKNOWN}::test_old_unknown_outcome_needs_manual_review_and_blocks_no_other",
+    ),
+    removal(
+        "old-unknown-outcome-looked-up-for-ever",
+        "service/submission/following/unknown_outcomes.py",
+        "        if first_sent_at < self.listed_at - FURTHEST:\n"
+        "            return ListingUnavailable(SENT_LONG_AGO)\n",
+        f"{UNKNOWN}::test_old_unknown_outcome_needs_manual_review_and_blocks_no_other",
+    ),
+    Mutant(
         "unknown-submission-with-an-outcome-reviewed",
         "service/submission/machine/state_machine.py",
         "    if submission.has_outcome:\n",

@@ -19,7 +19,7 @@ from service.submission.machine.types import (
     SubmittedDocument,
 )
 from tests.api_invoices import create_lost_invoice
-from tests.api_reads import get_invoice
+from tests.api_reads import get_invoice, wait_for_status
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.world import World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
@@ -51,6 +51,22 @@ async def test_document_that_waited_in_the_queue_of_the_portal_is_found(
         lambda: get_invoice(api, invoice_id), lambda found: found["status"] != "Submitting"
     )
     assert found["status"] in ("Submitted", "Valid") and len(await sandbox.ledger()) == 1
+
+
+async def test_old_unknown_outcome_needs_manual_review_and_blocks_no_other(
+    idle: Client, start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    """The portal refuses a listing that begins with its send, 32 days ago."""
+    await create_lost_invoice(idle, sandbox, "drop")
+    month = "update submissions set first_sent_at = now() - interval '32 days'"
+    await owner.execute(f"{month}, last_sent_at = now() - interval '25 hours'")
+    invoice_id = await create_lost_invoice(idle, sandbox)
+    query = "select concat(state, ' ', last_error ->> 'code') from submissions order by id"
+    before = await owner.fetchval(query)
+    api = await start()
+    await wait_for_status(api, invoice_id, "Valid")
+    after = await until(lambda: owner.fetchval(query), lambda found: found != before)
+    assert after == "NeedsPerson SentLongAgo"
 
 
 def is_complete(current: UnknownOutcomes, submission: Submission) -> bool:

@@ -5,7 +5,7 @@ restore lost, commits that a failover lost, documents that the portal processed 
 seemed not received. One process at a time compares a company, for one of three reasons:
 
 - unknown: the outcome of submissions is unknown. The listing begins with the first of their sends,
-  and is not read if all of them are decided without it.
+  at most FURTHEST ago, and is not read if all of them are decided without it.
 - held: its sending is held. Only a complete comparison without unaccounted documents ends the hold.
 - regular: documents may have changed since the latest complete comparison.
 """
@@ -134,13 +134,14 @@ async def compare_claimed(
 async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
     """Compare a company over the time since its first send with an unknown outcome.
 
-    Raises PortalError.
+    The time is at most FURTHEST, because the portal refuses longer listings. Raises PortalError.
     """
     context, company_id = await context.sign_in(own_claim.company_id), own_claim.company_id
     async with context.database.reading(company_id) as conn:
         rows = await sql.comparison_unknown(conn, company_id=company_id)
     for row in rows:
-        span = _Span(company_id, row["tin"], row["first_sent_at"], row["now"], False, False)
+        since = max(row["first_sent_at"], row["now"] - FURTHEST)
+        span = _Span(company_id, row["tin"], since, row["now"], False, False)
         await _compare(context, span, own_claim)
 
 

@@ -15,6 +15,7 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.later_states import describe_change, record_rejection_requests
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
+from service.submission.machine.comparison_rules import FURTHEST
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -90,7 +91,8 @@ async def _search_numbers(
     """
     uuids = {doc.uuid for doc in submission.docs}
     first_sent_at, last_sent_at = submission.send_times
-    since, until = first_sent_at - CLOCK_TOLERANCE, last_sent_at + CLOCK_TOLERANCE
+    until = last_sent_at + CLOCK_TOLERANCE
+    since = max(first_sent_at - CLOCK_TOLERANCE, until - FURTHEST)
     shown, is_found, is_searched = Listing(), False, False
     try:
         for doc in submission.docs:

@@ -23,6 +23,7 @@ from service.submission.following.comparison_claim import BATCH, ComparisonClaim
 from service.submission.following.matching import find_matches
 from service.submission.following.odd_rows import may_be_document, record_odd_rows
 from service.submission.machine import state_machine
+from service.submission.machine.comparison_rules import FURTHEST, MOST_DAYS
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     Claimed,
@@ -56,6 +57,11 @@ UNREADABLE = make_reason(
 SENT_BY_ANOTHER = make_reason(
     "OtherClient",
     "It was sent by another client of the portal, whose documents the present one need not see, "
+    "so that its absence is not confirmed.",
+)
+SENT_LONG_AGO = make_reason(
+    "SentLongAgo",
+    f"It was first sent more than {MOST_DAYS} days ago, before the start of the portal's listing, "
     "so that its absence is not confirmed.",
 )
 
@@ -189,6 +195,8 @@ class UnknownOutcomes:
             message = UNREADABLE["message"].format(row.key)
             return ListingUnavailable({**UNREADABLE, "message": message})
         first_sent_at, _ = submission.send_times
+        if first_sent_at < self.listed_at - FURTHEST:
+            return ListingUnavailable(SENT_LONG_AGO)
         reaches_back = self.since <= first_sent_at - CLOCK_TOLERANCE
         is_complete = reaches_back and _receipt_uids(submission) <= self.receipts.keys()
         return replace(ending, complete=is_complete)
