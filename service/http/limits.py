@@ -33,7 +33,7 @@ PORTAL_TESTS_PER_MINUTE = 6
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 MAX_PUBLIC_UPLOAD_BYTES = 8 * 1024 * 1024  # of those without a company or an account
 POOL_SHARE = 3  # A client may take this part of the memory that the others have not taken.
-UNCOUNTED_BYTES = 8 * 1024  # of each body: a small one needs no room, whatever others send
+UNCOUNTED_BYTES = 8 * 1024  # of each body, so that a small one always has room
 
 
 class RateLimiter:

@@ -31,7 +31,7 @@ from service.webhooks.dispatcher import (
 )
 from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
-from tests.api_reads import get_documents, get_json, wait_for_events
+from tests.api_reads import get_documents, get_json, wait_for_events, wait_for_lock
 from tests.api_requests import expect, list_paths, not_found
 from tests.conftest import Client, Company, StartService, make_company, patience, until
 from tests.fixtures_webhooks import (
@@ -336,6 +336,28 @@ async def test_events_before_a_change_of_the_endpoint_are_delivered(
             await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json=restored)
     await receiver.gets(len(made))
     assert sorted(receiver.invoices()) == made
+
+
+async def test_an_outcome_that_meets_a_deadlock_is_stored(
+    api: Client, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
+    locked = asyncio.Event()
+
+    async def answer_later(_: web.Request) -> web.Response:
+        await locked.wait()
+        return web.Response(status=410)
+
+    receiver.answers = [answer_later]
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
+    await create_invoice(api)
+    await receiver.gets(1)
+    async with owner.transaction():
+        await owner.execute("select from webhook_endpoints for update")
+        locked.set()
+        await wait_for_lock(owner)
+        await owner.execute("select from webhook_deliveries for update")
+    await wait_for_delivery(api, endpoint_id, "Failed")
+    assert (await get_json(api, f"/api/webhooks/{endpoint_id}"))["enabled"] is False
 
 
 async def test_410_of_a_former_url_does_not_disable_the_endpoint(

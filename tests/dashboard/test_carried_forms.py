@@ -193,6 +193,18 @@ async def test_a_form_that_needs_the_password_again_is_kept(
     assert await owner.fetchval("select count(*) from api_keys where name = 'Shop'") == 1
 
 
+async def test_a_long_field_is_kept_while_the_password_is_entered_again(
+    admin: Visitor, owner: asyncpg.Connection
+) -> None:
+    await admin.get("/settings/webhooks")
+    await owner.execute("update user_sessions set authenticated_at = now() - interval '11 minutes'")
+    await admin.post("/settings/webhooks", {"url": "https://example.com/" + "a" * 9000})
+    assert admin.status == 401
+    await admin.post("/confirm", {**CarriedForm(admin.text).fields, "password": PASSWORD})
+    await send_carried(admin)
+    assert admin.status == 422 and "a" * 9000 in admin.text
+
+
 async def test_a_person_without_a_password_chooses_one_when_it_is_needed(
     site: Client, company: Company, owner: asyncpg.Connection, config: Config
 ) -> None:

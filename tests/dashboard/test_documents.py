@@ -32,6 +32,14 @@ async def read_rows(visitor: Visitor, path: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(visitor.text.removeprefix("\ufeff"))))
 
 
+async def test_a_member_named_by_a_superscript_is_named_on_the_page(
+    admin: Visitor, site: Client
+) -> None:
+    invoice_id = await create_invoice(site, buyer={**buyer(), "²": "x"})
+    await admin.get(f"/invoices/{invoice_id}")
+    assert admin.status == 200 and "Buyer, ²" in admin.words
+
+
 async def test_a_note_names_its_invoice_and_has_its_currency(member: Visitor, site: Client) -> None:
     invoice_id = await create_valid_invoice(site, code=4711, **DOLLARS)
     path = f"/api/invoices/{invoice_id}/adjustment-note"

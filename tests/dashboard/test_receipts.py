@@ -107,6 +107,15 @@ async def test_a_second_pending_request_of_a_buyer_is_a_409(
     assert SENT in await receipt.ask(**second)  # The seller has answered the first one.
 
 
+async def test_a_request_has_only_the_members_of_its_form(receipt: Receipt, site: Client) -> None:
+    assert SENT in await receipt.ask(
+        **NUMBER, metadata__approved="yes", address__floor="5", reference="R-1"
+    )
+    (stored,) = (await request_json(site, "GET", REQUESTS))[1]["data"]
+    assert stored["metadata"] is None
+    assert "floor" not in stored["document_details"]["buyer"]["address"]
+
+
 @pytest.mark.parametrize(
     "buyer",
     [ABROAD, {**ABROAD, "tin": "EI00000000020"}, {**ABROAD, "registration__number": "NA"}],

@@ -190,6 +190,17 @@ async def test_guesses_of_the_password_in_a_link_are_limited(site: Site, attacke
         while 429 not in found and len(found) < 60:  # A slow machine earns further tries meanwhile.
             await visitor.use_link(link, "a wrong password")
             found.append(visitor.status)
+        assert found[:9] == [422] * 9 and found[-1] == 429  # joining took one
+
+
+async def test_weak_passwords_for_a_link_are_limited(site: Site) -> None:
+    """Each takes a while to be judged, and a link stays usable after them."""
+    link = await site.invite(site.company)
+    async with Visitor(site.url) as visitor:
+        found: list[int] = []
+        while 429 not in found and len(found) < 60:
+            await visitor.use_link(link, "a" * 100)
+            found.append(visitor.status)
         assert found[:10] == [422] * 10 and found[-1] == 429
 
 
@@ -436,6 +447,24 @@ async def test_companies_neither_see_nor_choose_the_name_of_anothers_person(
     async with await site.sign_in("thief@example.com") as thief:
         await thief.get("/settings/people")
         assert "Squatted" in thief.words and "Siti" not in thief.words
+        await thief.get("/settings/activity")
+        assert ACCOUNTANT in thief.words and "Siti" not in thief.words
+        async with await site.sign_in(ACCOUNTANT, OWN) as person:
+            await person.fill_in("/companies", path=f"/companies/{attacker.id}/leave")
+        await thief.get("/settings/activity")
+        assert "refused the role of" in thief.words and "Siti" not in thief.words
+
+
+async def test_people_invite_a_limited_number_of_people(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.dashboard.people.MOST_PEOPLE", 2)
+    await site.join(site.company, "boss@example.com")
+    async with await site.sign_in("boss@example.com") as boss:
+        for email, status in ((ACCOUNTANT, 200), ("third@example.com", 409), (ACCOUNTANT, 200)):
+            await boss.get("/settings/people")
+            await boss.post("/settings/people", {"email": email, "name": "A", "role": "reader"})
+            assert boss.status == status, boss.words
 
 
 async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -> None:
