@@ -280,24 +280,19 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
         return TEXTS["link_blocked"]
     if link.step == CHOOSE:
         companies = [role.company_name for role in link.roles]
-        _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))
-        return await _find_weakness(
-            request, link.digest, password, (link.name, link.email, *companies)
-        )
+        return await _find_weakness(request, password, (link.name, link.email, *companies))
     if link.step == CONFIRM:
         user = await _find_user(request, link.email, password)
         return None if user else TEXTS["wrong_current"]
     return None
 
 
-async def _find_weakness(
-    request: web.Request, whose: object, password: str, names: Iterable[str]
-) -> str | None:
+async def _find_weakness(request: web.Request, password: str, names: Iterable[str]) -> str | None:
     """Return why a new password is too weak, or None.
 
     It takes a while to judge a password. Raises TooManyRequests.
     """
-    _refuse(request.app[SIGN_IN].tries.take(("new password", whose)))
+    _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))
     weakness = await run_in_thread(find_weakness, password, names)
     return TEXTS["weak"][weakness] if weakness else None
 
@@ -325,7 +320,7 @@ async def change_password(request: web.Request) -> web.Response:
         return _render_password(request, TEXTS["wrong_current"])
     password = form.get("password", "")
     names = await _read_names(request)
-    if error := await _find_weakness(request, session.user_id, password, names):
+    if error := await _find_weakness(request, password, names):
         return _render_password(request, error)
     digest = await hash_password(password)
     database = request.app[app_keys.DATABASE]

@@ -844,8 +844,8 @@ KEPT = (
     Mutant(
         "weak-passwords-for-a-link-unlimited",
         "service/dashboard/sign_in.py",
-        '    _refuse(request.app[SIGN_IN].tries.take(("new password", whose)))\n',
-        "",
+        "    _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))\n    weakness",
+        "    weakness",
         "tests/dashboard/test_roles.py::test_weak_passwords_for_a_link_are_limited",
     ),
     Mutant(
