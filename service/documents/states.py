@@ -66,7 +66,7 @@ SUBMISSION_TRANSITIONS: dict[SubmissionState, set[SubmissionState]] = {
         "NotReceived",
         "NeedsPerson",
     },
-    "Uncertain": {"Accepted", "Queued", "Refused", "NotReceived", "NeedsPerson"},
+    "Uncertain": {"Accepted", "Queued", "Split", "Refused", "NotReceived", "NeedsPerson"},
     "Accepted": {"Finished", "NeedsPerson"},
     "Finished": set(),
     "Split": set(),

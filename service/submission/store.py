@@ -57,6 +57,7 @@ class SubmissionRow(TypedDict):
     tin: str
     fence: int
     reads: int
+    sends: int
     claims: int
     absence_confirmations: int
     absence_confirmed_at: datetime | None
@@ -194,6 +195,7 @@ def _make_submission(
         sightings=sightings,
         claims=row["claims"],
         reads=row["reads"],
+        sends=row["sends"],
         absence_confirmations=row["absence_confirmations"],
         absence_confirmed_at=row["absence_confirmed_at"],
         first_sent_at=row["first_sent_at"],

@@ -73,7 +73,7 @@ select d.id, c.content, d.issued_at
 
 -- name: submission_get :one
 -- Return a submission without its documents, and the clock.
-select id, state, on_absence, tin, fence, reads, claims, absence_confirmations,
+select id, state, on_absence, tin, fence, reads, sends, claims, absence_confirmations,
        absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
        client_id, last_error::text as last_error, clock_timestamp() as now
   from submissions

@@ -828,6 +828,42 @@ KEPT = (
         "tests/api/test_idempotency_claims.py::test_concurrent_creations_that_submit_get_the_final_response",
     ),
     Mutant(
+        "work-sent-in-vain-not-split",
+        "service/submission/machine/state_machine.py",
+        "    if submission.sends < VAIN_SENDS:\n",
+        "    if len(submission.docs) > 1:\n",
+        "tests/submission/test_unknown_outcomes.py::test_promised_work_that_was_sent_in_vain_is_split_then_reviewed",
+    ),
+    Mutant(
+        "work-sent-in-vain-not-reviewed",
+        "service/submission/machine/state_machine.py",
+        "    if submission.now - first_sent_at > LISTING_DEADLINE:\n"
+        '        return Write("NeedsPerson", error=SENT_IN_VAIN)\n',
+        "",
+        "tests/submission/test_unknown_outcomes.py::test_promised_work_that_was_sent_in_vain_is_split_then_reviewed",
+    ),
+    Mutant(
+        "halves-of-absent-work-sent-as-new",
+        "service/submission/machine/state_machine.py",
+        "possibly_received=is_absent)",
+        "possibly_received=False)",
+        "tests/submission/test_unknown_outcomes.py::test_promised_work_that_was_sent_in_vain_is_split_then_reviewed",
+    ),
+    Mutant(
+        "unreadable-reasons-awaited-for-ever",
+        "service/submission/following/poll.py",
+        "isinstance(why, Throttled) or not _gives_up(context, submission, there)",
+        "True",
+        "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[False]",
+    ),
+    Mutant(
+        "duplicate-without-readable-reasons-called-invalid",
+        "service/submission/following/poll.py",
+        "return not submission.possibly_received and submission.now",
+        "return submission.now",
+        "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[True]",
+    ),
+    Mutant(
         "name-of-an-invited-person-shown",
         "sql/queries/activity.sql",
         "case when m.accepted_at is null then u.email else u.name end",

@@ -602,3 +602,22 @@ async def test_large_backlog_of_a_company_does_not_delay_another(
     taxpayers = [entry["taxpayer"] for entry in await sandbox.ledger()]
     assert taxpayers.index("C20880050020") in (100, 200) and len(taxpayers) == 311
     assert "429" not in (await sandbox.calls())["answers"]["submit"]
+
+
+@pytest.mark.parametrize("fault", [{"kind": "error_before"}, {"kind": "html", "status": 413}])
+async def test_a_document_that_fails_every_request_does_not_stop_the_others(
+    asleep: Client,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    start: StartService,
+    fault: dict[str, Any],
+) -> None:
+    """The portal, or a gateway before it, gives no clear response to each request with it."""
+    first, *others = await create_ready(asleep, 4)
+    of_first = "select number from submitted_documents where document_id = $1"
+    number = await owner.fetchval(of_first, first)
+    await sandbox.fault("submit", times=10**5, number=number, **fault)
+    await start()
+    assert await wait_for_statuses(owner, others, "Valid") == {"Valid": 3}
+    assert (await get_invoice(asleep, first))["status"] == "Submitting"
+    assert len(await sandbox.ledger()) == 3

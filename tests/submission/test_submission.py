@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.portal.responses import UNREADABLE_REASONS
 from service.submission.machine import state_machine
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import (
@@ -76,6 +77,30 @@ async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Client) -> N
     await wait_for_status(api, invoice_id, "Invalid")
     (document,) = await get_documents(api, invoice_id)
     assert [error["code"] for error in document["errors"]] == ["ERR206"]
+
+
+@pytest.mark.parametrize("was_sent_before", [False, True])
+async def test_an_invalid_document_without_readable_reasons(
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox, was_sent_before: bool
+) -> None:
+    """It becomes Invalid, unless it was sent before: then it may be a duplicate of itself."""
+    api = await start(PORTAL_UNKNOWN_SECONDS="0.05")
+    await sandbox.settings(stuck=True)
+    invoice_id = await create_submitted_invoice(api)
+    await owner.execute("update submissions set possibly_received = $1", was_sent_before)
+    await sandbox.fault("details", "error_before", status=500, times=10**5)
+    number = await owner.fetchval("select number from submitted_documents")
+    await sandbox.show_oddly(number, status="Invalid")
+    if was_sent_before:
+        long_ago = "select now() - last_sent_at > interval '2 seconds' from submissions"
+        await until(lambda: owner.fetchval(long_ago))
+        calls = (await sandbox.calls())["calls"]["details"]
+        await until(sandbox.calls, lambda found: found["calls"]["details"] > calls + 1)
+        assert (await get_invoice(api, invoice_id))["status"] == "Submitted"
+        return
+    await wait_for_status(api, invoice_id, "Invalid")
+    (document,) = await get_documents(api, invoice_id)
+    assert [each["message"] for each in document["errors"]] == [UNREADABLE_REASONS["message"]]
 
 
 async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(

@@ -5,11 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
+import pytest
 
 from service.portal.listings import Listing
 from service.submission import store as records
 from service.submission.context import Claim
 from service.submission.following.unknown_outcomes import UnknownOutcomes
+from service.submission.machine import state_machine
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     ListingEnded,
@@ -17,11 +19,12 @@ from service.submission.machine.types import (
     Sighting,
     Submission,
     SubmittedDocument,
+    Write,
 )
 from tests.api_invoices import create_lost_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.conftest import Client, Sandbox, StartService, until
-from tests.harness.world import World
+from tests.harness.world import TIMES, World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
 from tests.submission.test_document_identity import QUICK
 
@@ -103,3 +106,37 @@ async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
     moved: Any = await records.load(claimed.context, Claim(company_id, row["id"], row["fence"]))
     assert row["id"] != claimed.claim.id
     assert [one.uuid for one in moved.proven()] == ["U1"]
+
+
+@pytest.mark.parametrize(
+    "sends, documents, hours, state",
+    [
+        (4, 2, 30, "Queued"),
+        (5, 2, 1, "Split"),
+        (5, 1, 23, "Queued"),
+        (5, 1, 25, "NeedsPerson"),
+        (4, 1, 25, "Queued"),
+    ],
+)
+def test_promised_work_that_was_sent_in_vain_is_split_then_reviewed(
+    sends: int, documents: int, hours: int, state: str
+) -> None:
+    """`hours` are those since the first send."""
+    docs = tuple(
+        SubmittedDocument(key, f"INV-{key}", "01", NOW, "Submitting") for key in range(documents)
+    )
+    submission = replace(
+        UNCERTAIN,
+        on_absence="retry",
+        docs=docs,
+        sends=sends,
+        first_sent_at=NOW - hours * HOUR,
+        last_sent_at=NOW - HOUR,
+        absence_confirmations=1,
+        absence_confirmed_at=NOW - HOUR,
+    )
+    after, (write,) = state_machine.step(submission, ListingEnded(NOW), TIMES)
+    assert after.state == state and isinstance(write, Write)
+    parts = state_machine.create_parts(submission, write)
+    assert [len(part.docs) for part in parts] == ([1, 1] if state == "Split" else [])
+    assert all(part.possibly_received and part.sends == 0 for part in parts)

@@ -11,11 +11,13 @@ from service.errors import make_reason
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled
 from service.portal.listings import Listing
+from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.later_states import describe_change, record_rejection_requests
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine.comparison_rules import FURTHEST
+from service.submission.machine.state_machine import UNKNOWN_PERIODS
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -166,18 +168,36 @@ async def _find_change(
 ) -> tuple[Change, Sighting | None] | None:
     """Return the change of a document, and the sighting of its first send if it is a duplicate.
 
-    Return None if there is no change, or the first send is not validated yet. Raises PortalError.
+    Return None if there is no change, or the first send is not validated yet. Raises PortalError,
+    unless the reasons of an Invalid document are given up.
     """
     moves = states.SUBMITTED_TRANSITIONS[doc.status]
     if there.status == doc.status or there.status not in moves:
         return None
     errors = first = None
     if there.status == "Invalid":
-        errors = (await context.portal.details(submission.tin, there.uuid)).errors
-        if earlier := await find_first_send(context, claim, submission, doc, errors):
-            there, first = earlier
-            errors = there.errors
+        errors = [UNREADABLE_REASONS]
+        try:
+            errors = (await context.portal.details(submission.tin, there.uuid)).errors
+            if earlier := await find_first_send(context, claim, submission, doc, errors):
+                there, first = earlier
+                errors = there.errors
+        except PortalError as why:
+            if isinstance(why, Throttled) or not _gives_up(context, submission, there):
+                raise
         errors = locate_errors(errors, doc.document_type)
     if there.status not in moves:
         return None
     return describe_change(context.config, doc.id, there, there.status, errors), first
+
+
+def _gives_up(context: CompanyContext, submission: Submission, there: Document) -> bool:
+    """Return whether an Invalid document is recorded without its reasons, which cannot be read.
+
+    This is a day after its validation. A document that was sent before may be rejected as a
+    duplicate of itself, which only the reasons show: it waits for them.
+    """
+    _, last_sent_at = submission.send_times
+    since = there.validated_at or last_sent_at
+    longest = UNKNOWN_PERIODS * context.config.portal_unknown
+    return not submission.possibly_received and submission.now - since > longest

@@ -58,6 +58,7 @@ MOST_CLAIMS = 10
 LONGEST_BACKOFF = timedelta(minutes=5)  # after a transient error
 LONGEST_LOOK_DELAY = timedelta(seconds=60)  # between two listings for an Uncertain submission
 LISTING_DEADLINE = timedelta(hours=24)  # without a readable listing
+VAIN_SENDS = 5  # of promised work, each absent afterwards, before something else is tried
 UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that stays unknown
 CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
@@ -75,6 +76,9 @@ UNPROVEN = make_reason(
     "NotProven",
     "The portal has a document with this number and issue time "
     "that could not be proven to be the one that was sent.",
+)
+SENT_IN_VAIN = make_reason(
+    "SentInVain", "It was sent several times, and the portal did not receive it."
 )
 REQUEST_CHANGED = make_reason(
     "RequestChanged", "The stored documents differ from those that were stored or sent first."
@@ -108,7 +112,8 @@ def apply_command(submission: Submission, command: Command) -> Submission:
 def mark_sending(submission: Submission) -> Submission:
     """Return a Queued submission after the commit of the intent to send it."""
     first = submission.first_sent_at or submission.now
-    return replace(_restart_settling(submission), state="Sending", first_sent_at=first)
+    sends = submission.sends + 1
+    return replace(_restart_settling(submission), state="Sending", first_sent_at=first, sends=sends)
 
 
 def _restart_settling(submission: Submission) -> Submission:
@@ -152,6 +157,7 @@ def create_parts(submission: Submission, write: Write) -> list[Submission]:
         submission,
         claims=0,
         reads=0,
+        sends=0,
         absence_confirmations=0,
         absence_confirmed_at=None,
         refusal=None,
@@ -235,10 +241,14 @@ def _check_refusal(error: Error, errors: list[Error], times: Times) -> Write:
     return Write("Uncertain", delay=times.portal_retry, error=error, still_sent=True)
 
 
-def _split(submission: Submission, error: Error) -> Write:
+def _split(submission: Submission, error: Error, is_absent: bool = False) -> Write:
+    """Send the halves of a submission. `is_absent`: they were sent before, and appeared absent."""
     middle = len(submission.docs) // 2
     halves = (submission.docs[:middle], submission.docs[middle:])
-    parts = tuple(Part(frozenset(doc.id for doc in half), "Queued") for half in halves)
+    parts = tuple(
+        Part(frozenset(doc.id for doc in half), "Queued", possibly_received=is_absent)
+        for half in halves
+    )
     return Write("Split", error=error, parts=parts)
 
 
@@ -353,8 +363,25 @@ def _resolve_absence(submission: Submission) -> Write:
         changes = _set_all(submission, "Rejected", submission.refusal["errors"])
         return Write("Refused", changes, error=submission.refusal)
     if submission.on_absence == "retry":
-        return Write("Queued")
+        return _send_again(submission)
     return Write("NotReceived", _set_all(submission, "NotSent", [NEVER_THERE]))
+
+
+def _send_again(submission: Submission) -> Write:
+    """Queue absent work that was promised.
+
+    If it was sent in vain several times, one document may be what the portal, or a gateway before
+    it, cannot process. A submission of several documents is split, so that the others continue. One
+    document needs manual review a day after its first send.
+    """
+    first_sent_at, _ = submission.send_times
+    if submission.sends < VAIN_SENDS:
+        return Write("Queued")
+    if len(submission.docs) > 1:
+        return _split(submission, SENT_IN_VAIN, is_absent=True)
+    if submission.now - first_sent_at > LISTING_DEADLINE:
+        return Write("NeedsPerson", error=SENT_IN_VAIN)
+    return Write("Queued")
 
 
 def _confirms_absence(submission: Submission, at: datetime, times: Times) -> bool:

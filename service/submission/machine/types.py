@@ -82,6 +82,7 @@ class Submission:
     sightings: tuple[Sighting, ...] = ()
     claims: int = 0  # since the last result
     reads: int = 0  # since the last change of state
+    sends: int = 0
     absence_confirmations: int = 0  # since the last send
     absence_confirmed_at: datetime | None = None
     first_sent_at: datetime | None = None
