@@ -19,6 +19,7 @@ from service.config import Config
 from service.documents import codes
 from service.documents.codes import CodeTable
 from service.http import app_keys, code_lists
+from service.http.limits import UNCOUNTED_BYTES
 from tests.api_requests import expect, request_json
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_sandbox import Portal
