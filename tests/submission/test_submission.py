@@ -89,7 +89,7 @@ async def test_an_invalid_document_without_readable_reasons(
     invoice_id = await create_submitted_invoice(api)
     await owner.execute("update submissions set possibly_received = $1", was_sent_before)
     await sandbox.fault("details", "error_before", status=500, times=10**5)
-    number = await owner.fetchval("select number from submitted_documents")
+    number = str(await owner.fetchval("select number from submitted_documents"))
     await sandbox.show_oddly(number, status="Invalid")
     if was_sent_before:
         long_ago = "select now() - last_sent_at > interval '2 seconds' from submissions"
