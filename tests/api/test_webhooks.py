@@ -338,19 +338,25 @@ async def test_events_before_a_change_of_the_endpoint_are_delivered(
     assert sorted(receiver.invoices()) == made
 
 
-async def test_an_outcome_that_meets_a_deadlock_is_stored(
-    api: Client, owner: asyncpg.Connection, receiver: Receiver
-) -> None:
-    locked = asyncio.Event()
+async def begin_attempt(api: Client, receiver: Receiver) -> tuple[int, asyncio.Event]:
+    """Return an endpoint with an attempt that gets a 410 after the event."""
+    ready = asyncio.Event()
 
     async def answer_later(_: web.Request) -> web.Response:
-        await locked.wait()
+        await ready.wait()
         return web.Response(status=410)
 
     receiver.answers = [answer_later]
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     await receiver.gets(1)
+    return endpoint_id, ready
+
+
+async def test_an_outcome_that_meets_a_deadlock_is_stored(
+    api: Client, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
+    endpoint_id, locked = await begin_attempt(api, receiver)
     async with owner.transaction():
         await owner.execute("select from webhook_endpoints for update")
         locked.set()
@@ -363,16 +369,7 @@ async def test_an_outcome_that_meets_a_deadlock_is_stored(
 async def test_410_of_a_former_url_does_not_disable_the_endpoint(
     api: Client, receiver: Receiver
 ) -> None:
-    changed = asyncio.Event()
-
-    async def answer_later(_: web.Request) -> web.Response:
-        await changed.wait()
-        return web.Response(status=410)
-
-    receiver.answers = [answer_later]
-    endpoint_id, _ = await create_endpoint(api, receiver.url)
-    await create_invoice(api)
-    await receiver.gets(1)
+    endpoint_id, changed = await begin_attempt(api, receiver)
     change = {"url": f"{receiver.url}?new"}
     await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json=change)
     changed.set()
