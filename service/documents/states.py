@@ -99,7 +99,7 @@ ALREADY_SUBMITTED = "The {noun} has already been submitted to the portal."
 ALREADY_CANCELLED = {
     "code": "already_cancelled",
     "message": "The {noun} has been cancelled and has not changed since. To issue it once more, "
-    'change it, or send {{"resubmit": true}}.',
+    'change it, or submit it with {{"resubmit": true}}.',
 }
 NOTE_WITHOUT_VALID_INVOICE = (
     "Only invoice with status Valid can have adjustment note submitted to the portal"
