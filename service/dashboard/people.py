@@ -121,8 +121,6 @@ async def _check_change(
     former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
-    if former is None and len(members) >= MOST_PEOPLE:
-        raise Conflict(TEXTS["settings"]["people"]["too_many"])
     changed = [each for each in (former and former.role, role) if each is not None]
     changer = members.get(by)
     if (
@@ -131,6 +129,8 @@ async def _check_change(
         or not all(may_change(changer.role, each) for each in changed)
     ):
         raise Forbidden(TEXTS["errors"]["no_right"])
+    if former is None and len(members) >= MOST_PEOPLE:
+        raise Conflict(TEXTS["settings"]["people"]["too_many"])
     if role != "owner":
         _check_owner_stays(members, user_id)
 

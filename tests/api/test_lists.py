@@ -221,6 +221,7 @@ async def test_list_is_filtered_by_status(api: Client) -> None:
     await submit(api, sent)
     await wait_for_status(api, sent, "Valid")
     await create_note(api, sent)
+    assert await list_codes(api, status="Draft") == [1]
     assert await list_codes(api, status="Draft", per_page=1) == [1]
     assert await list_codes(api, status="Draft", per_page=1, sort="-updated_at") == [1]
     assert await list_codes(api, status="Valid") == [2]
@@ -492,7 +493,8 @@ async def test_list_is_sorted_in_every_order(api: Client) -> None:
 async def test_deleted_invoices_are_not_listed_or_counted(api: Client) -> None:
     ids = await create_with_codes(api, 1, 2, 3)
     await expect(api, 200, "DELETE", f"/api/invoices/{ids[1]}")
-    for query in ({}, {"status": "Draft"}, {"sort": "-updated_at"}, {"query": "aminah"}):
+    sorts = ({"sort": "-id"}, {"sort": "-updated_at"})
+    for query in ({}, {"status": "Draft"}, *sorts, {"query": "aminah"}):
         meta, data = await get_page(api, **query)
         assert meta["total"] == 2 and [found["invoice_code"] for found in data] == ["3", "1"]
         assert await list_codes(api, per_page=1, page=2, **query) == [1]

@@ -18,7 +18,7 @@ declare
   present jsonb :=
     case when sorted = 'updated_at' then '{"updated_from": "-infinity"}' else '{}' end::jsonb
     || filters;
-  found text := documents_filter(of_kind, present, sorted);
+  found text;
   described bigint[] :=
     case when filters ? 'metadata'
          then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
@@ -48,11 +48,9 @@ begin
       matching := matching || documents_matching(
         for_company, of_kind, filters, described, skipped + per_page, after);
     end if;
-    -- A long array must not be a condition of the inner index scan of their join.
-    found := found || case when present ?| array['status', 'updated_from', 'updated_to']
-                           then ' and s.id = any ($5)'
-                           else ' and d.id = any ($5)' end;
+    present := present || '{"matching": true}';
   end if;
+  found := documents_filter(of_kind, present, sorted);
   return query execute
     -- Matches are found and sorted by indexes alone where possible: only the page is read.
     format(

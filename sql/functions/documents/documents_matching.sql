@@ -56,10 +56,8 @@ begin
          order by d.id desc
          limit $8))',
     documents_filter(of_kind, filters, null),
-    format(
-      case when is_walked then 'position('' '' || $9 in '' '' || %s.buyer_text) > 0'
-           else '%s.buyer_text = any ($6)' end,
-      case when of_kind = 'adjustment_note' then 'n' else 'd' end))
+    case when is_walked then 'position('' '' || $9 in '' '' || n.buyer_text) > 0'
+         else 'n.buyer_text = any ($6)' end)
     into matching
     using for_company, of_kind, filters, described, identified, texts, before, most, wanted;
   return matching;
