@@ -8,7 +8,7 @@ from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import Pages, redirect, render, zone_of
-from service.dashboard.repetition import create
+from service.dashboard.repetition import call_once
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.forms import FORM
@@ -44,7 +44,7 @@ async def create_draft(request: web.Request) -> web.Response:
         "code": code if (number := read_number(code, 17)) is None else number,
         "issueDateTime": datetime.now(zone).isoformat(timespec="seconds"),
     }
-    answer = await create(request, CONSOLIDATED.api, body)
+    answer = await call_once(request, "POST", CONSOLIDATED.api, body)
     if answer.is_success:
         return redirect(f"/consolidated/{answer.value['data']['id']}?notice=consolidated")
     if answer.status not in (409, 422):

@@ -18,7 +18,7 @@ from service.dashboard.documents import Kind
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import redirect, render
-from service.dashboard.repetition import create, find_created, form_key, give_key
+from service.dashboard.repetition import call_once, find_created, form_key, give_key
 from service.documents import codes, money
 from service.errors import KeyReused
 from service.http.forms import FORM
@@ -146,7 +146,7 @@ async def create_document(
 
     A form that was sent before with other fields shows the document that it has created.
     """
-    answer = await create(request, path, body)
+    answer = await call_once(request, "POST", path, body)
     if answer.is_success:
         return answer.value["data"]["id"]
     form = refuse(answer, fields, body)

@@ -40,8 +40,9 @@ from service.dashboard.documents import (
     read_rows,
     read_targets,
 )
-from service.dashboard.operations import call, check, read, read_company, read_tagged
+from service.dashboard.operations import check, read, read_company, read_tagged
 from service.dashboard.pages import Pages, zone_of
+from service.dashboard.repetition import call_once
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
 from service.json_types import JsonMapping, JsonObject
@@ -208,7 +209,7 @@ async def save(find: FindEdited, request: web.Request) -> web.Response:
     if edited.record is None:
         stored = await create_document(request, edited.kind, edited.path, fields, body)
     else:
-        answer = await call(request, "PUT", edited.path, body)
+        answer = await call_once(request, "PUT", edited.path, body)
         stored = edited.record["id"] if answer.is_success else refuse(answer, fields, body)
     if isinstance(stored, Form):
         return _render(request, edited, stored)

@@ -1,8 +1,8 @@
-"""Forms that create: each has a key, and is carried out once.
+"""Forms that create or edit a record: each has a key, and is carried out once.
 
-The hidden field `form_key` is the Idempotency-Key of what the form creates. A second click, a
-reload, or Back and the same button get the outcome of the first request. The form of a new document
-has its key in its address, so that Back shows the form with the same key.
+The hidden field `form_key` is the Idempotency-Key of what the form creates or changes. A second
+click, a reload, or Back and the same button get the outcome of the first request. The form of a new
+document has its key in its address, so that Back shows the form with the same key.
 
 A secret that was created is stored until the page after the redirect shows it, once. It is
 encrypted with a key that is derived from the token of the session, which only the browser has.
@@ -56,10 +56,10 @@ def give_key(request: web.Request) -> web.Response | None:
     return redirect(f"{request.path}?{urlencode({**request.query, KEY: make_token()})}")
 
 
-async def create(request: web.Request, path: str, body: object) -> Answer:
-    """Run a POST of the API once for the form of the request, and return its response."""
+async def call_once(request: web.Request, method: str, path: str, body: object) -> Answer:
+    """Run an operation of the API once for the form of the request, and return its response."""
     content = json_codec.encode(body)
-    return await run_operation(request, "POST", path, content, partial(_run_once, request))
+    return await run_operation(request, method, path, content, partial(_run_once, request))
 
 
 async def run_once(request: web.Request, handler: Handler) -> Answer:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import PageRoute, redirect, render
-from service.dashboard.repetition import create, show_secrets
+from service.dashboard.repetition import call_once, show_secrets
 from service.dashboard.sessions import ADMINISTER
 from service.http.forms import FORM, NO_FORM, FormFields
 from service.json_types import JsonMapping
@@ -85,7 +85,7 @@ def operation(
     async def run(request: web.Request) -> Answer:
         target, body = path.format(**request.match_info), read_body(request[FORM])
         if method == "POST":
-            return await create(request, target, body)
+            return await call_once(request, method, target, body)
         return await call(request, method, target, body)
 
     return run

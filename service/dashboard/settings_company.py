@@ -4,8 +4,9 @@ from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.numbers import read_decimal, read_number
-from service.dashboard.operations import Answer, call, read_company, read_tagged
+from service.dashboard.operations import Answer, read_company, read_tagged
 from service.dashboard.pages import TEXTS, PageRoute, redirect
+from service.dashboard.repetition import call_once
 from service.dashboard.sessions import ADMINISTER
 from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
 from service.db.statements import sql
@@ -73,7 +74,7 @@ async def _save_profile(request: web.Request) -> Answer:
         for name, text in _read_entries(request[FORM]).items()
         if (text or None) != (stored[name] or None)
     }
-    return await call(request, "PUT", COMPANY, body)
+    return await call_once(request, "PUT", COMPANY, body)
 
 
 async def _read_numbers(request: web.Request) -> JsonMapping:
@@ -116,7 +117,7 @@ async def _save_numbers(request: web.Request) -> Answer | FormRefusal:
     if request[FORM].get("do") == "preview":
         return NO_REFUSAL
     body = _read_numbering(request, await read_company(request))
-    return await call(request, "PUT", COMPANY, body)
+    return await call_once(request, "PUT", COMPANY, body)
 
 
 async def _read_activity(request: web.Request) -> JsonMapping:

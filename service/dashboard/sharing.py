@@ -14,7 +14,7 @@ from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read, read_company
 from service.dashboard.pages import Pages, redirect, render, zone_of
-from service.dashboard.repetition import create, form_key, give_key, show_secrets
+from service.dashboard.repetition import call_once, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
 from service.documents import codes, states
@@ -49,7 +49,7 @@ async def create_link(kind: Kind, request: web.Request) -> web.Response:
     """Make a link, and go to the page that shows it once, with its QR code."""
     body = {"purpose": request[FORM].get("purpose", VIEW)}
     document_id = request.match_info["id"]
-    (await create(request, f"{kind.api}/{document_id}/links", body)).require_success()
+    (await call_once(request, "POST", f"{kind.api}/{document_id}/links", body)).require_success()
     return show_secrets(request, f"{kind.path}/{document_id}")
 
 
@@ -119,7 +119,7 @@ async def send_receipt(request: web.Request) -> web.Response:
     body["invoiceCode"] = record["invoice_code"]
     if secret := _read_secret(request):
         request[app_keys.VISITOR_SHA256] = digest_of(secret)
-    answer = await create(request, "/api/einvoice-requests", body)
+    answer = await call_once(request, "POST", "/api/einvoice-requests", body)
     if answer.is_success:
         return redirect(f"{request.path}?{SENT}")
     if answer.status == 404:  # The link was revoked since it was found.

@@ -116,7 +116,7 @@ async def run_form(
 
 async def find_answer(request: web.Request, path: str, text: str) -> str | None:
     """Return the body of the stored response to a POST of the company with a key, or None."""
-    key = _key_of(Owner("company", request[app_keys.COMPANY]), path, text)
+    key = _key_of(Owner("company", request[app_keys.COMPANY]), f"POST {path}", text)
     database = request.app[app_keys.DATABASE]
     first = await database.read(sql.idempotency_get, **key, body_sha256=None, lease=LEASE)
     return first and first["answer"]
@@ -126,7 +126,7 @@ async def take_secrets(request: web.Request, path: str, text: str) -> bytes | No
     """Return the encrypted secrets of the response to a POST with a key, once; else None."""
     owner = Owner("company", request[app_keys.COMPANY])
     async with request.app[app_keys.DATABASE].owned(owner) as conn:
-        return await sql.idempotency_secrets_take(conn, **_key_of(owner, path, text))
+        return await sql.idempotency_secrets_take(conn, **_key_of(owner, f"POST {path}", text))
 
 
 async def _run(
@@ -214,12 +214,12 @@ def _read_key(request: web.Request, owner: Owner, text: str) -> dict[str, object
     """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
     if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
         raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
-    return _key_of(owner, request.path, text)
+    return _key_of(owner, f"{request.method} {request.path}", text)
 
 
-def _key_of(owner: Owner, path: str, text: str) -> dict[str, object]:
-    """Return the variables of an owner's POST to a path with a key."""
-    return {**owner.variables, "route": f"POST {path}", "key": text}
+def _key_of(owner: Owner, route: str, text: str) -> dict[str, object]:
+    """Return the variables of an owner's request with a key. `route` is its method and path."""
+    return {**owner.variables, "route": route, "key": text}
 
 
 async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.Record | None:

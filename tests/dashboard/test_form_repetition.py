@@ -207,6 +207,29 @@ async def test_save_and_submit_twice_at_once_submits_one_invoice(
     assert await owner.fetchval("select count(*) from documents") == 1
 
 
+@pytest.mark.parametrize("do", ("save", "submit"))
+async def test_an_edit_that_is_sent_twice_is_saved_once(
+    do: str, site: Client, sign_in: SignIn
+) -> None:
+    """A repetition shows what the first request has done, not that nothing is saved."""
+    member, place = await sign_in(site, "member"), f"/invoices/{await create_invoice(site)}"
+    text = await member.get(f"{place}/edit")
+    fields = {**FormReader(text).fields, "/buyer/name": "Siti binti Omar", "do": do}
+    twice = await asyncio.gather(*(send(member, f"{place}/edit", fields) for _ in range(3)))
+    answers = {*twice, await send(member, f"{place}/edit", fields)}
+    assert answers == {(303, f"{place}?notice={'save_submit' if do == 'submit' else 'saved'}")}
+    assert "Siti binti Omar" in await member.get(place)
+    status, text = await send(member, f"{place}/edit", {**fields, "/buyer/name": "Siti"})
+    assert status == 409 and "those were saved" in text
+
+
+async def test_settings_that_are_sent_twice_are_saved_once(site: Client, sign_in: SignIn) -> None:
+    admin = await sign_in(site, "owner")
+    fields = {**FormReader(await admin.get("/settings/profile")).fields, "city": "Ipoh"}
+    answers = await asyncio.gather(*(send(admin, "/settings/profile", fields) for _ in range(3)))
+    assert {*answers} == {(303, "/settings/profile?notice=saved")}
+
+
 async def test_a_buyer_who_sends_the_request_twice_asks_once(
     site: Client, owner: asyncpg.Connection
 ) -> None:

@@ -46,8 +46,8 @@ class FormReader(HTMLParser):
             self.fields[self._select] = ""
         elif tag == "option" and "selected" in found:
             self.fields[self._select] = found.get("value") or ""
-        elif tag == "input" and (found.get("name") or "").startswith("/"):
-            self.fields[found["name"] or ""] = found.get("value") or ""
+        elif tag == "input" and (name := found.get("name")) and found.get("type") != "checkbox":
+            self.fields[name] = found.get("value") or ""
 
 
 @pytest.fixture

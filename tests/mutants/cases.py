@@ -766,6 +766,13 @@ KEPT = (
         "tests/dashboard/test_form_repetition.py::test_a_form_that_is_sent_twice_creates_once[invitation]",
     ),
     Mutant(
+        "edit-refused-as-that-of-another",
+        "service/dashboard/repetition.py",
+        "path, content, partial(_run_once, request))",
+        'path, content, partial(_run_once, request) if method == "POST" else run_handler)',
+        "tests/dashboard/test_form_repetition.py::test_an_edit_that_is_sent_twice_is_saved_once[submit]",
+    ),
+    Mutant(
         "form-created-twice",
         "service/dashboard/repetition.py",
         "text if _KEY.fullmatch(text) else make_token()",

@@ -9,14 +9,15 @@ document.addEventListener("click", async (event) => {
   button.textContent = button.dataset.done;
 });
 
-// Prevents that a form is sent twice by a second click.
+// Prevents that a form is sent twice by a second click on the same button.
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.dataset.sent && !form.dataset.again) {
+  const sent = `sent ${event.submitter?.value ?? ""}`;
+  if (form.dataset.sent === sent) {
     event.preventDefault();
     return;
   }
-  form.dataset.sent = "yes";
+  form.dataset.sent = sent;
   window.setTimeout(() => delete form.dataset.sent, 10000);
 });
 
