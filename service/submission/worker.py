@@ -149,8 +149,7 @@ class Worker(Loop):
     async def _compare(self, queue: str, company_id: int, fence: int) -> None:
         """Compare a company. The next one follows at once if the portal answers."""
         reason = COMPARISONS[queue]
-        context = self._contexts[reason]
-        if await comparison.compare_claimed(context, reason, company_id, fence):
+        if await comparison.compare_claimed(self._contexts, reason, company_id, fence):
             self._check_after(queue, 0.0)
 
     def _check_after(self, queue: str, seconds: float) -> None:

@@ -253,6 +253,13 @@ EVIDENCE = (
         "::test_a_listing_of_another_client_does_not_prove_absence",
     ),
     Mutant(
+        "unknown-outcome-waits-for-a-comparison",
+        "service/submission/following/comparison.py",
+        "await asyncio.sleep(LOOK_UP_SECONDS)",
+        "await asyncio.sleep(3600)",
+        "tests/submission/test_comparison.py::test_an_unknown_outcome_does_not_wait_for_a_long_comparison",
+    ),
+    Mutant(
         "queue-of-the-portal-not-listed",
         "service/submission/following/comparison.py",
         "span.until + CLOCK_TOLERANCE, bool(",

@@ -16,6 +16,7 @@ from service.commands.reconcile import (
 )
 from service.config import Config
 from service.portal.client import Portal, portal_session
+from service.submission.following import comparison
 from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
@@ -208,6 +209,23 @@ async def test_one_process_compares_a_company_and_another_after_a_crash(
     assert [await owner.fetchval(claim) for _ in range(2)] == [1, None]
     await owner.execute("update comparisons set lease_until = now() - interval '1 second'")
     assert [await owner.fetchval(claim) for _ in range(2)] == [2, None]
+
+
+async def test_an_unknown_outcome_does_not_wait_for_a_long_comparison(
+    start: StartService,
+    idle: Client,
+    owner: asyncpg.Connection,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is found while the portal answers the first page of the listing."""
+    monkeypatch.setattr(comparison, "LOOK_UP_SECONDS", 0.1)
+    await create_submitted_invoice(idle)
+    await sandbox.fault("search", "slow", seconds=600)
+    api = await start(COMPARISON_SECONDS="0.2", PORTAL_TIMEOUT_SECONDS="600")
+    await until(sandbox.waiting, lambda faults: not faults)
+    await wait_for_status(api, await create_lost_invoice(api, sandbox), "Valid")
+    assert await owner.fetchval("select is_complete and lease_until > now() from comparisons")
 
 
 async def test_an_unreachable_portal_is_reported_by_the_comparison(

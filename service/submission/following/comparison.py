@@ -13,7 +13,7 @@ seemed not received. One process at a time compares a company, for one of three 
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -22,8 +22,10 @@ from functools import partial
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.errors import make_reason
+from service.db.transient_errors import TRANSIENT_DB_ERRORS
+from service.errors import describe_error, make_reason
 from service.json_types import JsonObject
+from service.loops import running
 from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
@@ -56,6 +58,7 @@ UNKNOWN, HELD, REGULAR = "unknown", "held", "regular"
 #: Reason -> the priority of its requests.
 PRIORITIES = {UNKNOWN: rate_limits.USUAL, HELD: rate_limits.HELD, REGULAR: rate_limits.COMPARISON}
 
+LOOK_UP_SECONDS = 60  # between two look-ups during a complete comparison
 BLOCK = 2000  # listed documents that are looked up at a time
 #: Minimum time for which the finding of a foreign cancellation stays open.
 CANCELLATIONS_SHOWN = timedelta(days=1)
@@ -111,24 +114,45 @@ async def claim(context: SubmissionContext, reason: str, most: int = 1) -> list[
 
 
 async def compare_claimed(
-    context: SubmissionContext, reason: str, company_id: int, fence: int
+    contexts: Mapping[str, SubmissionContext], reason: str, company_id: int, fence: int
 ) -> bool:
-    """Compare a claimed company. Return whether another one can be compared at once."""
-    is_complete = reason != UNKNOWN
-    context = _make_patient(context) if is_complete else context
+    """Compare a claimed company. Return whether another one can be compared at once.
+
+    `contexts` has a context for each reason.
+    """
+    is_complete, context, look_up_context = reason != UNKNOWN, contexts[reason], contexts[UNKNOWN]
     try:
         async with hold_claim(context, company_id, fence, is_complete) as own_claim:
-            if is_complete:
-                await compare(context, company_id, own_claim=own_claim)
-            else:
+            if not is_complete:
                 await _look_up(context, own_claim)
-    except ComparisonStopped as why:
-        log.info("comparison company=%d: %s", company_id, why)
-    except PortalError as error:
-        log.info("comparison company=%d: %s", company_id, error)
-        await context.apply_throttle(error, "search")
-        return not isinstance(error, NotSent)  # the portal cannot be reached for others either
+                return True
+            async with running(_look_up_meanwhile(look_up_context, own_claim)):
+                await compare(_make_patient(context), company_id, own_claim=own_claim)
+    except (ComparisonStopped, PortalError) as why:
+        return await _accept_failure(context, company_id, why)
     return True
+
+
+async def _accept_failure(
+    context: SubmissionContext, company_id: int, why: ComparisonStopped | PortalError
+) -> bool:
+    """Log why a comparison has ended early. Return whether another one can begin at once."""
+    log.info("comparison company=%d: %s", company_id, why)
+    if isinstance(why, PortalError):
+        await context.apply_throttle(why, "search")
+    return not isinstance(why, NotSent)  # the portal cannot be reached for others either
+
+
+async def _look_up_meanwhile(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
+    """Look up unknown outcomes while a complete comparison is running, which can take hours."""
+    while True:
+        await asyncio.sleep(LOOK_UP_SECONDS)
+        try:
+            await _look_up(context, own_claim)
+        except (ComparisonStopped, PortalError) as why:
+            await _accept_failure(context, own_claim.company_id, why)
+        except TRANSIENT_DB_ERRORS as error:
+            log.warning("look-up company=%d: %s", own_claim.company_id, describe_error(error))
 
 
 async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
