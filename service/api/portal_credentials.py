@@ -107,9 +107,9 @@ async def delete_portal_credentials(request: web.Request) -> web.Response:
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         await _lock(request, conn, company)
-        or_not_found(await _read_record(conn, company), NOUN)
+        # The removal is first: a send waits for it, or the check sees what was sent.
+        or_not_found(await sql.portal_credentials_remove(conn, company_id=company), NOUN)
         await _reject_busy(conn, company, None)
-        await sql.portal_credentials_remove(conn, company_id=company)
     return responses.success_response(REMOVED)
 
 
@@ -128,13 +128,14 @@ async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) ->
     """Raise Conflict while documents are under way that the new login may not see.
 
     Another client of the same taxpayer sees them. It may be needed, because the portal no longer
-    accepts the former one.
+    accepts the former one. After a removal the operator's client sends what was not received.
     """
     row = await sql.portal_credentials_get(conn, company_id=company)
     if row and own and row["tin"] == own.tin:
         return
     work = await sql.company_work(conn, company_id=company)
-    if work["is_submitting"] or work["is_cancelling"]:  # Another login might not see it.
+    is_under_way = work["is_submitting"] if own else work["is_sent"]
+    if is_under_way or work["is_cancelling"]:  # Another login might not see it.
         raise Conflict(BUSY, code="tin_in_use")
 
 

@@ -48,13 +48,22 @@ select 1 from companies where id = :company_id for key share;
 select 1 from companies where id = :company_id for update;
 
 -- name: company_work :one
--- Return whether a document of the company is being sent or is at the portal without an outcome,
--- and whether one is being cancelled. Lock the company alone first.
+-- Return whether a document of the company waits, is being sent or is at the portal without an
+-- outcome; whether that is so without those that wait for an automatic submission and were never
+-- received; and whether one is being cancelled. Lock the company alone first.
 select exists (
          select
            from submitted_documents
           where company_id = :company_id and status in ('Submitting', 'Submitted'))
          as is_submitting,
+       exists (
+         select
+           from submitted_documents d
+           join submissions s on s.company_id = d.company_id and s.id = d.submission_id
+          where d.company_id = :company_id and s.company_id = :company_id
+            and d.status in ('Submitting', 'Submitted')
+            and not (s.state = 'Queued' and s.on_absence = 'retry' and not s.possibly_received))
+         as is_sent,
        exists (
          select
            from submitted_documents

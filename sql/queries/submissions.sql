@@ -108,9 +108,17 @@ select id, fence from submissions where company_id = :company_id and attempt_key
 -- name: submission_send :one
 -- Move a submission from Queued to Sending, before its first byte is sent. One that is found in
 -- Sending later may have been sent. No row also while sending is held, after a request with another
--- hash, if the submission has other documents than the request, and on another database than the
--- recorded one, because its rows may be older than what was sent. Nothing may be sent if
--- `confirmation` is null, or has changed after the commit.
+-- hash, if the submission has other documents than the request, if the client is the company's own
+-- and the company has none any more, and on another database than the recorded one, because its
+-- rows may be older than what was sent. Nothing may be sent if `confirmation` is null, or has
+-- changed after the commit.
+with own as (
+  select 1
+    from portal_credentials
+   where company_id = :company_id and removed_at is null
+     and tin = (select tin from submissions where company_id = :company_id and id = :id)
+     for share
+)
 update submissions
    set state = 'Sending', sends = sends + 1, absence_confirmations = 0, absence_confirmed_at = null,
        first_sent_at = coalesce(first_sent_at, clock_timestamp()), last_sent_at = clock_timestamp(),
@@ -123,6 +131,7 @@ update submissions
            from submitted_documents
           where company_id = :company_id and submission_id = :id
           order by id)
+   and (not :is_own::boolean or exists (select from own))
    and not exists (select
                      from sending_holds h
                     where h.company_id = :company_id and h.released_at is null)

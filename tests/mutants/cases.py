@@ -76,6 +76,13 @@ EXCLUSION = (
         "tests/operations/test_dedicated_session.py::test_submission_is_not_changed_while_its_lock_is_held[Queued]",
     ),
     Mutant(
+        "send-with-a-removed-client",
+        SUBMISSIONS,
+        "   and (not :is_own::boolean or exists (select from own))",
+        "   and (not :is_own::boolean or true or exists (select from own))",
+        "tests/submission/test_own_clients.py::test_nothing_is_sent_with_a_client_that_is_being_removed",
+    ),
+    Mutant(
         "sent-with-a-lost-claim",
         SUBMISSIONS,
         "where company_id = :company_id and id = :id and fence = :fence and state = 'Queued'\n",

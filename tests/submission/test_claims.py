@@ -33,7 +33,7 @@ LEASE, DELAY = timedelta(seconds=60), timedelta(seconds=1)
 #: Arguments of each statement that acts for a claim, without the claim. Each statement changes a
 #: claimed row.
 STATEMENTS = {
-    "submission_send": {"lease": LEASE, "client_id": "sandbox-client"},
+    "submission_send": {"lease": LEASE, "client_id": "sandbox-client", "is_own": False},
     "submission_set_aside": {"delay": DELAY},
 }
 MOVE = {

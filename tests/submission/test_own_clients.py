@@ -42,6 +42,8 @@ BUSY = (
     "The portal credentials cannot be changed while documents are being submitted, validated or "
     "cancelled. Please try again when the portal has validated them."
 )
+LOCK_WAITS = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+SUBMIT_READY = "update companies set setting = setting || '{\"AUTO_SUBMIT_INVOICE\": true}'"
 MISSING = (404, {"message": "Portal credentials not found", "code": "not_found"})
 
 
@@ -257,6 +259,39 @@ async def test_the_login_is_not_changed_while_a_document_is_under_way(
     assert (await set_client(api, client_id="next"))["client_id"] == "next"
 
 
+async def test_a_refused_client_is_removed_while_automatic_submissions_wait(
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    """They are sent with the operator's client. The portal refuses the company's own one."""
+    await set_client(api)
+    await add_own_client(sandbox, client_secret="another")
+    await sandbox.send("POST", "tokens/expire", {})
+    await owner.execute(SUBMIT_READY)
+    invoice_id = await create_invoice(api, isReady=True)
+    await until(lambda: owner.fetchval("select last_error from submissions where state = 'Queued'"))
+    assert (await remove_client(api))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await get_senders(sandbox) == [OPERATORS]
+
+
+async def test_nothing_is_sent_with_a_client_that_is_being_removed(
+    api: Client, sandbox: Sandbox, owner: asyncpg.Connection, database: str
+) -> None:
+    """A send that has begun waits for the removal. The operator's client sends it later."""
+    await set_client(api)
+    await owner.execute(SUBMIT_READY)
+    removing = await asyncpg.connect(database)
+    async with removing.transaction():
+        await removing.execute(
+            "update portal_credentials set removed_at = now(), sealed_secret = null"
+        )
+        invoice_id = await create_invoice(api, isReady=True)
+        await until(lambda: owner.fetchval(LOCK_WAITS))
+    await removing.close()
+    await wait_for_status(api, invoice_id, "Valid")
+    assert await get_senders(sandbox) == [OPERATORS]
+
+
 async def test_a_listing_of_another_client_does_not_prove_absence(
     start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
@@ -295,8 +330,7 @@ async def test_a_change_waits_for_a_submission_that_is_being_stored(
         await storing.execute("select from companies for key share")
         await storing.execute("update submitted_documents set status = 'Submitted'")
         change = asyncio.create_task(refuse_client(api))
-        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-        await until(lambda: owner.fetchval(waits))
+        await until(lambda: owner.fetchval(LOCK_WAITS))
     assert await change == (409, {"message": BUSY, "code": "tin_in_use"})
     await storing.close()
 

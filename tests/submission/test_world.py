@@ -183,6 +183,7 @@ async def test_the_world_commits_intents_as_the_statement_does(
                     request_sha256=b"",
                     document_hashes=[],
                     client_id="sandbox-client",
+                    is_own=False,
                     lease=LEASE,
                 )
                 assert bool(sent) == world.can_send(key, row.fence, world.timeline), seed

@@ -204,6 +204,7 @@ class PortalTransmission:
                 fence=claim.fence,
                 request_sha256=self._request.sha256,
                 client_id=context.portal.client_id_for(submission.tin),
+                is_own=context.portal.uses_own_client(submission.tin),
                 document_hashes=self._request.document_hashes,
                 lease=context.config.portal_lease,
             )
