@@ -212,15 +212,14 @@ async def test_one_process_compares_a_company_and_another_after_a_crash(
 
 
 async def test_an_unknown_outcome_does_not_wait_for_a_long_comparison(
-    start: StartService,
-    idle: Client,
+    monkeypatch: pytest.MonkeyPatch,
     owner: asyncpg.Connection,
     sandbox: Sandbox,
-    monkeypatch: pytest.MonkeyPatch,
+    start: StartService,
 ) -> None:
     """It is found while the portal answers the first page of the listing."""
     monkeypatch.setattr(comparison, "LOOK_UP_SECONDS", 0.1)
-    await create_submitted_invoice(idle)
+    await create_submitted_invoice(await start(background=False))
     await sandbox.fault("search", "slow", seconds=600)
     api = await start(COMPARISON_SECONDS="0.2", PORTAL_TIMEOUT_SECONDS="600")
     await until(sandbox.waiting, lambda faults: not faults)
