@@ -12,7 +12,7 @@ from service.documents.ubl import parties
 from service.errors import CONSTRAINTS, Conflict, reject
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.idempotency import store_key
+from service.http.idempotency import store_response
 from service.http.requests import check_if_match, or_not_found
 from service.json_types import JsonObject
 
@@ -79,8 +79,9 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
             verifies_tin=is_automatic and "tin_code" in body,
             **{**row, **_columns(body)},
         )
-        await store_key(request, conn)
-        return responses.json_text_response(await _read_record(conn, company))
+        response = responses.json_text_response(await _read_record(conn, company))
+        await store_response(request, conn, response)
+        return response
 
 
 async def _read_record(conn: Connection, company: int) -> str:

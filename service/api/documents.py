@@ -31,7 +31,7 @@ from service.documents.rows import Row
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
-from service.http.idempotency import store_key
+from service.http.idempotency import store_response
 from service.http.requests import (
     check_if_match,
     or_not_found,
@@ -260,11 +260,12 @@ async def update_document(
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
-        await store_key(request, conn)
         warn_of_doubts(request, draft.doubts, row)
-    updated = f"{kind.title} updated."
+        updated = f"{kind.title} updated."
+        response = responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
+        await store_response(request, conn, response, is_interim=started is not None)
     if kind is NOTE:
-        return responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
+        return response
     return await respond_with_outcome(request, updated, row["id"], started)
 
 

@@ -41,8 +41,11 @@ async def decide(request: web.Request) -> web.Response:
     body = {"status": CHOICES[choice]}
     if choice == "reject" and (reason := request[FORM].get("reason", "").strip()):
         body["reason"] = reason
-    answer = await call(request, "PUT", f"{API}/{request.match_info['id']}", body)
+    path = f"{API}/{request.match_info['id']}"
+    answer = await call(request, "PUT", path, body)
     if answer.is_success:  # The person stays on the page of the queue.
+        if choice == "approve" and not (await read(request, path))["invoice_id"]:
+            choice = "approve_alone"
         place = {name: request.query[name] for name in (*FILTERS, "page") if name in request.query}
         return redirect(f"/requests?{urlencode({**place, 'notice': choice})}")
     if answer.status == 404:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -107,7 +108,6 @@ def render_form(
         unplaced=wrong.keys() - set(shown),
         lines=count,
         focus=focus,
-        is_changed=request.method == "POST",
         sums=_compute_totals(form.body),
         tables=codes.get_all_names(),
         made=form.made,
@@ -141,14 +141,14 @@ async def show_created(request: web.Request, kind: Kind, path: str) -> web.Respo
 
 async def create_document(
     request: web.Request, kind: Kind, path: str, fields: Fields, body: JsonMapping
-) -> int | Form:
-    """Create the document of a form, and return its id, or the form with what is wrong.
+) -> Answer | Form:
+    """Create the document of a form. Return the response, or the form with what is wrong.
 
     A form that was sent before with other fields shows the document that it has created.
     """
     answer = await call_once(request, "POST", path, body)
     if answer.is_success:
-        return answer.value["data"]["id"]
+        return answer
     form = refuse(answer, fields, body)
     if answer.value.get("code") != KeyReused.code:
         return form
@@ -157,15 +157,19 @@ async def create_document(
 
 
 async def leave_form(
-    request: web.Request, kind: Kind, document_id: int, choice: str, notice: str
+    request: web.Request, kind: Kind, document_id: int, answer: Answer, notice: str
 ) -> web.Response:
     """Submit a saved document if that button was pressed, and go to its page.
 
-    The page says what has become of it.
+    The page says what has become of it. A repetition submits nothing, because somebody may have
+    changed the document since it was saved.
     """
-    if choice == "submit":
-        await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
+    if request[FORM].get("do") == "submit":
+        if not answer.is_replayed:
+            await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
         notice = "save_submit"
+    elif answer.is_replayed:
+        notice = "sent_before"
     return redirect(f"{kind.path}/{document_id}?notice={notice}")
 
 
@@ -219,7 +223,11 @@ def render_totals(request: web.Request, body: JsonMapping, currency: str) -> web
 
 
 def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -> JsonObject:
-    """Return the body that fields describe. Members of `stored` without a field are kept."""
+    """Return the body that fields describe.
+
+    Members of `stored` without a field are kept, and so are those whose field was not changed: it
+    may show less, such as an instant without seconds.
+    """
     body: JsonObject = copy.deepcopy(dict(stored))
     lines = body.get("lineItems") or []
     # Each stored line is taken once: a hundred copies of a large one would be megabytes.
@@ -227,12 +235,20 @@ def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -
     body["lineItems"] = [
         left.pop(_find_origin(fields, number), {}) for number in range(count_lines(fields))
     ]
+    shown = describe_body(body, zone)
     for pointer, text in fields.items():
-        if not pointer.endswith("/origin"):
-            _set(body, pointer.split("/")[1:], _convert(pointer, text, zone))
+        steps = pointer.split("/")[1:]
+        is_kept = steps[-1] not in NUMBERS and text == _as_sent(shown.get(pointer, ""))
+        if steps[-1] != "origin" and not is_kept:
+            _set(body, steps, _convert(pointer, text, zone))
     for number, line in enumerate(body["lineItems"]):
         line.setdefault("id", str(number + 1))
     return _without_empty(body)
+
+
+def _as_sent(text: str) -> str:
+    """Return the text that a browser sends for a field that was not changed."""
+    return re.sub(r"[\r\n]", "", text).strip()
 
 
 def _find_origin(fields: Mapping[str, str], number: int) -> int:
@@ -312,7 +328,7 @@ def _flatten(value: object, pointer: str) -> Iterator[tuple[str, str]]:
         for index, entry in enumerate(value):
             yield from _flatten(entry, f"{pointer}/{index}")
     elif value is not None:
-        yield pointer, str(value)
+        yield pointer, format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _compute_totals(body: JsonMapping | None) -> money.Totals | None:

@@ -97,9 +97,10 @@ async def _find_new_invoice(request: web.Request) -> EditedDocument:
 
 
 async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
-    """Return the note for the document of the path."""
+    """Return the note for the document of the path. Raises Conflict as _find_record."""
     document_id = request.match_info["id"]
     record = await read(request, f"{kind.api}/{document_id}")
+    _reject_too_long(record)
     rows = await read_rows(request, [record["id"]])
     return EditedDocument(
         NOTES,
@@ -115,8 +116,7 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
     """Return the record of the path. Raises Conflict if it has more lines than the form."""
     document_id = request.match_info["id"]
     record, etag = await read_tagged(request, f"{kind.api}/{document_id}")
-    if len(record["line_items"]) > MOST_LINES:
-        raise Conflict(TEXTS["too_long"])
+    _reject_too_long(record)
     return EditedDocument(
         kind,
         f"{kind.api}/{document_id}",
@@ -127,6 +127,11 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
         (await read_targets(request, kind, [record])).get(record["id"]),
         etag,
     )
+
+
+def _reject_too_long(record: JsonMapping) -> None:
+    if len(record["line_items"]) > MOST_LINES:
+        raise Conflict(TEXTS["too_long"])
 
 
 def _make_body(kind: Kind, record: JsonMapping) -> JsonObject:
@@ -175,7 +180,7 @@ async def _fill_note(request: web.Request, edited: EditedDocument) -> dict[str, 
         "type": "CREDIT_NOTE",
         "adjustmentNoteCode": await read_next_code(request, NOTES, "CREDIT_NOTE"),
         "adjustmentNoteIssueDate": datetime.now(zone).isoformat(),
-        "lineItems": edited.body["lineItems"][:MOST_LINES],
+        "lineItems": edited.body["lineItems"],
     }
     return describe_body(body, zone)
 
@@ -207,13 +212,16 @@ async def save(find: FindEdited, request: web.Request) -> web.Response:
     if choice == "check":
         return _render(request, edited, Form(fields, body=body, focus=TOTALS))
     if edited.record is None:
-        stored = await create_document(request, edited.kind, edited.path, fields, body)
+        answer = await create_document(request, edited.kind, edited.path, fields, body)
     else:
+        if choice == "save" and edited.record.get("is_ready"):
+            body["isReady"] = False  # Otherwise saving a draft could submit it.
         answer = await call_once(request, "PUT", edited.path, body)
-        stored = edited.record["id"] if answer.is_success else refuse(answer, fields, body)
-    if isinstance(stored, Form):
-        return _render(request, edited, stored)
-    return await leave_form(request, edited.kind, stored, choice, edited.notice)
+        answer = answer if answer.is_success else refuse(answer, fields, body)
+    if isinstance(answer, Form):
+        return _render(request, edited, answer)
+    document_id = edited.record["id"] if edited.record else answer.value["data"]["id"]
+    return await leave_form(request, edited.kind, document_id, answer, edited.notice)
 
 
 def _find_currency(edited: EditedDocument, fields: Mapping[str, str]) -> str:

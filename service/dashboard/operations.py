@@ -20,7 +20,7 @@ from yarl import URL
 from service import json_codec
 from service.dashboard.formats import TEXTS
 from service.errors import ApiError
-from service.http import app_keys
+from service.http import app_keys, idempotency
 from service.http.error_responses import error_response
 from service.http.forms import FORM, NO_FORM
 from service.json_types import JsonMapping
@@ -53,6 +53,11 @@ class Answer:
     def is_success(self) -> bool:
         """True for a status below 400."""
         return self.status < 400
+
+    @property
+    def is_replayed(self) -> bool:
+        """True for the stored response to an earlier request of the same form."""
+        return idempotency.REPLAYED in self.headers
 
     def require_success(self) -> Self:
         """Return this response. Raises Failed for an error."""

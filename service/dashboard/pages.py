@@ -335,6 +335,7 @@ def render(
         session=session,
         form_token=form_token(request),
         path=request.path,
+        is_posted=request.method == "POST",
         query=request.query,
         zone=zone_of(request),
         may=session.may if session else lambda _: False,
@@ -348,11 +349,15 @@ def render(
     return response
 
 
+#: Notices of what was not done.
+WARNINGS = ("form_left_out", "approve_alone")
+
+
 def find_notice(request: web.Request) -> Notice | None:
     """Return the sentence about the form that has led to the page."""
     name = request.query.get("notice", "")
     text = TEXTS["notices"].get(name)
-    return text and Notice(text, "warn" if name == "form_left_out" else "good")
+    return text and Notice(text, "warn" if name in WARNINGS else "good")
 
 
 def render_error(error: Exception, request: web.Request) -> web.Response:

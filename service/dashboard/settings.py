@@ -109,7 +109,8 @@ async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.
     place = (action.leads_to or page.path).format(**request.match_info)
     if outcome and (not action.notice or outcome.status == 201):
         return show_secrets(request, place, **request.match_info)
-    return redirect(f"{place}?{urlencode({**request.query, 'notice': action.notice})}")
+    notice = "sent_before" if outcome and outcome.is_replayed else action.notice
+    return redirect(f"{place}?{urlencode({**request.query, 'notice': notice})}")
 
 
 def _read_refusal(page: SettingsPage, request: web.Request, answer: Answer) -> FormRefusal:

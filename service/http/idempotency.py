@@ -41,6 +41,7 @@ from service.http.error_responses import error_response, is_client_gone
 from service.http.requests import header, read_raw
 
 HEADER = "Idempotency-Key"
+REPLAYED = "Idempotent-Replayed"  # header of a replayed response
 LONGEST_KEY = 255
 INVALID_KEY = f"{HEADER} must be 1 to {LONGEST_KEY} printable characters."
 LONGEST_PATH = 255  # longer than the path of any record
@@ -264,9 +265,7 @@ def _replay(first: asyncpg.Record, claim: IdempotencyClaim) -> web.Response:
         raise key_reused()
     if first["status"] is None:
         raise Conflict(STILL_RUNNING, code=ClaimLost.code)
-    return responses.json_text_response(
-        first["answer"], first["status"], {"Idempotent-Replayed": "true"}
-    )
+    return responses.json_text_response(first["answer"], first["status"], {REPLAYED: "true"})
 
 
 async def _settle(

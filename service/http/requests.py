@@ -58,7 +58,7 @@ async def read_body(request: web.Request, name: str) -> JsonObject:
     # same code then runs several times in a row, from the caches of the processor.
     await asyncio.sleep(0)
     value, warnings = await offload(len(raw), _parse_body, raw, name)
-    _add_warnings(request, warnings)
+    request[app_keys.WARNINGS] = warnings  # without those of an attempt that was rolled back
     return value
 
 

@@ -68,11 +68,10 @@ log = logging.getLogger(__name__)
 
 
 class NextState(TypedDict):
-    """The state of a delivery after an attempt, and of its endpoint."""
+    """The state of a delivery after an attempt."""
 
     next: str
     delay: timedelta
-    gone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,12 @@ class Outcome:
             return self.error or "error"
         if self.is_delivered:
             return "delivered"
-        return "gone" if self.response_status == GONE else "rejected"
+        return "gone" if self.is_gone else "rejected"
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the endpoint no longer exists."""
+        return self.response_status == GONE
 
     @property
     def is_delivered(self) -> bool:
@@ -99,11 +103,9 @@ class Outcome:
 
     def result(self, step: int, scale: Decimal) -> NextState:
         """Return the new state of the delivery after attempt `step`."""
-        ok = self.is_delivered
-        gone = self.response_status == GONE
-        if ok or gone or step >= len(SCHEDULE):
-            return {"next": "Delivered" if ok else "Failed", "delay": timedelta(0), "gone": gone}
-        return {"next": "Pending", "delay": SCHEDULE[step] * float(scale), "gone": False}
+        if self.is_delivered or self.is_gone or step >= len(SCHEDULE):
+            return {"next": "Delivered" if self.is_delivered else "Failed", "delay": timedelta(0)}
+        return {"next": "Pending", "delay": SCHEDULE[step] * float(scale)}
 
 
 def delivery_session(config: Config) -> aiohttp.ClientSession:
@@ -262,21 +264,27 @@ class WebhookDispatcher(Loop):
         ]
 
     async def _store(self, claim: Record, outcome: Outcome, took: float) -> None:
-        company_id = claim["company_id"]
+        """Store the outcome. A 410 disables the endpoint, unless it has another URL meanwhile."""
+        company_id, endpoint_id = claim["company_id"], claim["endpoint_id"]
         async with self._database.company(company_id) as conn:
-            await sql.webhook_delivery_end(
+            is_mine = await sql.webhook_delivery_end(
                 conn,
                 company_id=company_id,
-                endpoint_id=claim["endpoint_id"],
+                endpoint_id=endpoint_id,
                 id=claim["id"],
                 fence=claim["fence"],
                 step=claim["step"],
                 response_status=outcome.response_status,
                 error=outcome.error,
-                url=claim["url"],
                 slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,
                 **outcome.result(claim["step"], self._config.webhook_retry_scale),
             )
+            if not is_mine or not outcome.is_gone:
+                return
+            key = {"company_id": company_id, "id": endpoint_id}
+            row = await sql.webhook_lock(conn, **key)
+            if row and row["enabled"] and row["url"] == claim["url"]:
+                await sql.webhook_update(conn, **key, **{**row, "enabled": False})
 
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:

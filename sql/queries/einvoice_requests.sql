@@ -37,9 +37,10 @@ select count(*) as pending,
 -- name: einvoice_request_outcome :one
 -- Return what became of the latest request by a link, to the browser that has its secret: the
 -- status, the reason of a rejection, and the status and the public page of the invoice that it
--- finalized. `is_replaced`: the invoice has another buyer now, to whom they belong. The row has no
--- data of a buyer.
-select r.status, r.rejection_reason, r.created_at, coalesce(i.is_replaced, false) as is_replaced,
+-- finalized. `is_replaced`: the invoice has another buyer now, to whom they belong, or was deleted,
+-- perhaps before the approval. The row has no data of a buyer.
+select r.status, r.rejection_reason, r.created_at,
+       coalesce(i.is_replaced, r.status = 'Approve') as is_replaced,
        i.status as document_status,
        (select d.validation_link
           from submitted_documents d
@@ -116,9 +117,9 @@ select r.id, i.id as invoice_id, r.status,
    for update of r;
 
 -- name: einvoice_request_update :one
--- Write the members of a body to a locked request and return the result. A request that names
--- another invoice, or whose invoice was deleted, has no final invoice any more. `document_id` is
--- the invoice of the link by which it was made, unless it names another one.
+-- Write the members of a body to a locked request and return the result. The invoice that its
+-- approval has made final stays its invoice until that is deleted. `document_id` is the invoice of
+-- the link by which it was made, unless it names another one.
 with changed as (
   update einvoice_requests r
      set invoice_code = coalesce(body ->> 'invoiceCode', r.invoice_code),
@@ -131,12 +132,11 @@ with changed as (
                             end,
          document_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
                             then r.document_id end,
-         invoice_id = case when coalesce(body ->> 'invoiceCode', r.invoice_code) = r.invoice_code
-                           then (select i.id
-                                   from documents i
-                                  where i.company_id = :company_id
-                                    and i.id = r.invoice_id
-                                    and i.deleted_at is null) end,
+         invoice_id = (select i.id
+                         from documents i
+                        where i.company_id = :company_id
+                          and i.id = r.invoice_id
+                          and i.deleted_at is null),
          updated_at = clock_timestamp()
     from (select :body::jsonb as body) request
    where r.company_id = :company_id and r.id = :id

@@ -199,9 +199,9 @@ select json_build_object(
   from sized;
 
 -- name: webhook_delivery_end :value
--- Record the outcome of an attempt and whether it was :slow, and release the claim. :gone disables
--- the endpoint, unless it has another :url meanwhile. No row: the delivery was claimed again. One
--- that is to be delivered again, so that it has another :step, stays due.
+-- Record the outcome of an attempt and whether it was :slow, and release the claim. No row: the
+-- delivery was claimed again. One that is to be delivered again, so that it has another :step,
+-- stays due.
 with mine as (
   update webhook_deliveries
      set lease_until = null,
@@ -217,22 +217,10 @@ with mine as (
   returning id
 ), endpoint as (
   update webhook_endpoints
-     set slow = :slow,
-         enabled = enabled and not (:gone and url = :url),
-         updated_at = case when enabled and :gone and url = :url
-                           then clock_timestamp() else updated_at end
+     set slow = :slow
    where company_id = :company_id
      and id = :endpoint_id
-     and (slow <> :slow or enabled and :gone and url = :url)
+     and slow <> :slow
      and exists (select from mine)
-  returning id
-), audited as (
-  insert into audit_log (company_id, action, subject, changes)
-  select :company_id::bigint, 'disable', format('webhook %s', f.id),
-         value_changes('{"enabled": true}', '{"enabled": false}')
-    from endpoint
-    join webhook_endpoints f
-      on f.company_id = :company_id and f.id = endpoint.id  -- as it was before
-   where f.enabled and :gone and f.url = :url
 )
 select id from mine;

@@ -366,6 +366,22 @@ async def test_an_outcome_that_meets_a_deadlock_is_stored(
     assert (await get_json(api, f"/api/webhooks/{endpoint_id}"))["enabled"] is False
 
 
+async def test_events_before_a_410_are_delivered(
+    api: Client, owner: asyncpg.Connection, receiver: Receiver
+) -> None:
+    """They have no deliveries yet, because another transaction is open."""
+    endpoint_id, ready = await begin_attempt(api, receiver)
+    async with owner.transaction():
+        await owner.execute("select pg_current_xact_id()")
+        second = await create_invoice(api)
+        ready.set()
+        webhook = f"/api/webhooks/{endpoint_id}"
+        await until(lambda: get_json(api, webhook), lambda found: not found["enabled"])
+    await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json={"enabled": True})
+    await receiver.gets(2)
+    assert receiver.invoices()[-1] == second
+
+
 async def test_410_of_a_former_url_does_not_disable_the_endpoint(
     api: Client, receiver: Receiver
 ) -> None:

@@ -233,7 +233,7 @@ async def test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer(
     await submit(site, invoice_id)
     await wait_until_status(site, invoice_id, "Valid")
     words = await read_page(receipt)
-    assert "The seller has changed the buyer" in words and "validated" not in words
+    assert "The invoice has another buyer" in words and "validated" not in words
     assert "/share/" not in receipt.visitor.text
 
 

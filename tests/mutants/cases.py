@@ -1830,9 +1830,9 @@ EXACT = (
     ),
     Mutant(
         "410-of-a-former-url-disables-the-endpoint",
-        "sql/queries/webhooks.sql",
-        "enabled = enabled and not (:gone and url = :url)",
-        "enabled = enabled and not (:gone and :url <> '')",
+        "service/webhooks/dispatcher.py",
+        'row["enabled"] and row["url"] == claim["url"]',
+        'row["enabled"]',
         "tests/api/test_webhooks.py::test_410_of_a_former_url_does_not_disable_the_endpoint",
     ),
     Mutant(

@@ -133,9 +133,9 @@ async def test_change_by_background_work_is_logged_as_background(
     webhook_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     logged = await until(
-        lambda: get_entries(owner, company), lambda found: found[-1][1] == "disable"
+        lambda: get_entries(owner, company), lambda found: found[-1][1] == "change"
     )
-    assert logged[-1] == ("background", "disable", f"webhook {webhook_id}")
+    assert logged[-1] == ("background", "change", f"webhook {webhook_id}")
 
 
 async def test_audit_entries_hold_hashes_before_and_after(

@@ -33,6 +33,7 @@ for (const form of document.querySelectorAll("[data-asks]")) {
   const keep = () => (isChanged = false);
   form.addEventListener("input", () => (isChanged = true));
   form.addEventListener("submit", keep);
+  window.addEventListener("pagehide", keep);
   form.querySelector("[data-leave]")?.addEventListener("click", keep);
   window.addEventListener("beforeunload", (event) => {
     if (isChanged) event.preventDefault();
@@ -41,13 +42,28 @@ for (const form of document.querySelectorAll("[data-asks]")) {
 
 // Shows the totals of a form as it is filled in: <form data-totals="#id">.
 for (const form of document.querySelectorAll("[data-totals]")) {
+  const totals = document.querySelector(form.dataset.totals);
+  let latest;
   form.addEventListener("change", async () => {
+    latest?.abort();
+    const request = (latest = new AbortController());
     const body = new URLSearchParams(new FormData(form));
     body.set("do", "totals");
-    const answer = await fetch(window.location.href, { method: "POST", body });
-    if (!answer.ok) return;
-    const part = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const totals = part.querySelector(form.dataset.totals);
-    if (totals) document.querySelector(form.dataset.totals).replaceChildren(...totals.childNodes);
+    try {
+      const options = { method: "POST", body, signal: request.signal };
+      const answer = await fetch(window.location.href, options);
+      const part = new DOMParser().parseFromString(await answer.text(), "text/html");
+      totals.replaceChildren(...part.querySelector(form.dataset.totals).childNodes);
+    } catch {
+      if (request.signal.aborted) return;
+      for (const amount of totals.querySelectorAll("dd")) amount.textContent = "–";
+    }
   });
 }
+
+// A page that Back shows as it was left is loaded again: its record may have changed since.
+window.addEventListener("pageshow", (event) => {
+  if (!event.persisted) return;
+  for (const form of document.forms) delete form.dataset.sent;
+  if (!("posted" in document.body.dataset)) window.location.reload();
+});
