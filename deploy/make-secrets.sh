@@ -4,6 +4,7 @@
 #
 #     sh deploy/make-secrets.sh FOLDER DATABASE_HOST[:PORT]
 set -eu
+command -v openssl > /dev/null || { echo "openssl is not installed." >&2; exit 1; }
 umask 077
 folder=$1 host=$2
 mkdir -p "$folder"
@@ -12,8 +13,9 @@ cd "$folder"
 # Containers read the files as another user. The folder itself is closed to other users.
 write() {
     if [ ! -e "$1" ]; then
-        cat > "$1"
-        chmod 644 "$1"
+        cat > "$1.new"
+        chmod 644 "$1.new"
+        mv "$1.new" "$1"
     fi
 }
 

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 
 from service import json_codec, schema
 from service.commands.cell_registry import claim_tin
@@ -221,7 +221,7 @@ async def add_key(
 
     The key itself is not stored and cannot be shown again.
     """
-    expires_at = read_instant(expires)
+    expires_at = read_expiry(expires)
     async with database.company(company_id) as conn:
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
         await api_keys.insert_key(conn, company_id, key, name, expires_at)
@@ -251,16 +251,19 @@ async def _find_key_owner(database: Database, key_id: str) -> Owner:
     )
 
 
-def read_instant(text: str | None) -> datetime | None:
-    """Return the instant of an option, or None if it is not given. Raises OperatorError."""
+def read_expiry(text: str | None) -> datetime | None:
+    """Return the future instant of --expires, or None without it. Raises OperatorError."""
     if text is None:
         return None
     try:
-        return json_codec.parse_instant(text)
+        expires_at = json_codec.parse_instant(text)
     except ValueError:
         raise OperatorError(
             f"{text} is not a date and a time, like 2026-12-31T23:59:59Z."
         ) from None
+    if expires_at <= datetime.now(UTC):
+        raise OperatorError("--expires must be in the future.")
+    return expires_at
 
 
 async def _print_audit(config: Config, database: Database, company_id: int, most: int) -> None:

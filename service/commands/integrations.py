@@ -7,7 +7,7 @@ from service.api.integrations import ORGANIZATION, new_id
 from service.commands.command_line import CommandLine
 from service.commands.companies import (
     add_key_options,
-    read_instant,
+    read_expiry,
     reject_violations,
     require_company,
 )
@@ -55,7 +55,7 @@ async def add_integration_key(
 
     Creates the account if there is none of that name.
     """
-    expires_at = read_instant(expires)
+    expires_at = read_expiry(expires)
     key = api_keys.new_key(config.has_live_portal, api_keys.INTEGRATION, config.cell)
     account_id = await _get_or_insert_account(database, account)
     async with database.account(account_id) as conn:

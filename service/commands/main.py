@@ -83,6 +83,8 @@ def main(arguments: list[str]) -> None:
         run_action(action, options)
     except BrokenPipeError:
         sys.exit(1)  # The reader of the output has ended.
+    except KeyboardInterrupt:
+        sys.exit(130)
     except VALUE_ERRORS as error:
         _fail(_describe_value_error(error))
     except DATABASE_ERRORS as error:

@@ -22,7 +22,7 @@ def register(line: CommandLine) -> None:
     add_company_option(parser)
     parser.add_argument("--email", required=True)
     parser.add_argument("--name", required=True)
-    parser.add_argument("--role", choices=tuple(RIGHTS), default="owner")
+    parser.add_argument("--role", choices=tuple(RIGHTS), required=True)
     parser = line.add(
         "link-user",
         link_user,

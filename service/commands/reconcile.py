@@ -52,7 +52,8 @@ def register(line: CommandLine) -> None:
         _reconcile,
         "Compare companies with the portal since their latest comparison, at least 74 hours, and "
         "print the differences. "
-        "Exit code 1 if any is open. Ends a hold where nothing is open.",
+        "Exit code 1 if any is open. Ends a hold that is older than PORTAL_SETTLE_SECONDS where "
+        "nothing is open.",
     )
     add_company_option(parser, "one company instead of all", required=False)
     parser.add_argument(

@@ -63,7 +63,7 @@ def _read_migration(path: Path) -> Migration:
     name = _NAME.fullmatch(path.name)
     if name is None:
         raise SchemaError(f"{path.name}: the name of a migration must have the form 0024_name.sql.")
-    found = _DECLARATION.search(path.read_text())
+    found = _DECLARATION.search(path.read_text("utf-8"))
     version = found["version"].strip() if found else None
     if version is not None and not (re.fullmatch(r"\d{4}", version) and version < name["number"]):
         raise SchemaError(

@@ -128,7 +128,7 @@ async def _check_version(
 
 
 async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> None:
-    await conn.execute(migration.path.read_text())
+    await conn.execute(migration.path.read_text("utf-8"))
     await sql.migration_note(
         conn,
         name=migration.name,

@@ -57,7 +57,7 @@ def load_objects(root: Path = SQL) -> list[SchemaObject]:
     Raises graphlib.CycleError when two of them need each other.
     """
     found = {
-        path.stem: SchemaObject(path.stem, str(path.relative_to(root)), path.read_text())
+        path.stem: SchemaObject(path.stem, str(path.relative_to(root)), path.read_text("utf-8"))
         for folder in FOLDERS
         for path in sorted((root / folder).rglob("*.sql"))
     }

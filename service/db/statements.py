@@ -97,9 +97,9 @@ class Statements:
     def __init__(self, folder: Path, functions: Path | None = None) -> None:
         self.by_name: dict[str, Statement] = {}
         for path in sorted(folder.glob("*.sql")):
-            self._add(path, parse(path.read_text()))
+            self._add(path, parse(path.read_text("utf-8")))
         for path in sorted(functions.glob("*/*.sql")) if functions else ():
-            self._add(path, [parse_function(path.read_text())])
+            self._add(path, [parse_function(path.read_text("utf-8"))])
 
     def _add(self, path: Path, found: list[Statement]) -> None:
         for statement in found:

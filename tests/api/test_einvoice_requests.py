@@ -455,6 +455,16 @@ async def test_repeated_approval_changes_nothing(api: Client, owner: asyncpg.Con
     assert await owner.fetchval("select max(id) from events") == events
 
 
+async def test_an_approved_request_keeps_its_invoice_under_another_code(api: Client) -> None:
+    await create_pending_invoice(api)
+    first, second = [await create_request(api) for _ in range(2)]
+    await approve(api, first)
+    await put(api, first, invoiceCode="A-00001")
+    path = f"/api/einvoice-requests/{second}"
+    answer = await expect(api, 409, "PUT", path, json={"status": "Approve"})
+    assert answer["code"] == "invoice_has_buyer"
+
+
 # Automatic submission
 
 

@@ -3,6 +3,7 @@
 from itertools import islice
 from typing import Any
 
+import asyncpg
 import pytest
 
 from service import json_codec, members, schema
@@ -12,6 +13,7 @@ from tests.api_requests import create_record, expect, list_paths, request_json
 from tests.conftest import Client
 from tests.harness.bodies import buyer, invoice, line, note
 
+KEYED = {"Idempotency-Key": "once"}
 KNOWN = frozenset({"taxDetails", "zipCode", "contactNumber", "id", "tin", "name", "state", "type"})
 
 
@@ -235,3 +237,20 @@ async def test_an_approval_does_not_warn_of_the_buyer_of_its_invoice(api: Client
     path = f"/api/einvoice-requests/{request_id}"
     status, answer = await request_json(api, "PUT", path, json={"status": "Approve"})
     assert (status, "warnings" in answer) == (200, False)
+
+
+async def test_a_repeated_attempt_does_not_repeat_its_warnings(
+    api: Client, owner: asyncpg.Connection
+) -> None:
+    """PostgreSQL aborts the first one."""
+    await owner.execute(
+        "create sequence aborts; grant usage on sequence aborts to public;"
+        "create function abort_once() returns trigger language plpgsql as $$ begin"
+        " if nextval('aborts') = 1 then raise deadlock_detected; end if; return new; end $$;"
+        "create trigger abort_once before insert on documents"
+        " for each row execute function abort_once()"
+    )
+    sent = invoice(lineItems=[line(colour="red")])
+    body = await expect(api, 201, "POST", "/api/invoices", json=sent, headers=KEYED)
+    assert [each["path"] for each in body["warnings"]] == ["/lineItems/0/colour"]
+    assert await owner.fetchval("select last_value from aborts") == 2

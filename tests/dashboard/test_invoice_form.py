@@ -20,7 +20,7 @@ from tests.api_reads import get_invoice
 from tests.api_requests import request_json
 from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
-from tests.harness.bodies import buyer
+from tests.harness.bodies import buyer, line, now
 from tests.harness.visitors import Visitor
 
 SETTLEMENT = {
@@ -76,6 +76,48 @@ async def test_an_edited_invoice_keeps_prepayment_and_rounding(
     assert found["line_items"][0]["description"] == "Dates"
     assert found["prepayment"] == SETTLEMENT["prepayment"]
     assert found["payable_rounding_amount"] == -0.01
+
+
+async def test_fields_that_were_not_changed_keep_their_members(
+    visitor: Visitor, site: Client
+) -> None:
+    """The form shows minutes, and a browser sends no line breaks."""
+    lines = [line(description="Beans,\nroasted")]
+    invoice_id = await create_invoice(site, lineItems=lines, issueDateTime=now(minutes=1))
+    before = await get_invoice(site, invoice_id)
+    await visitor.get(f"/invoices/{invoice_id}/edit")
+    fields = FormReader(visitor.text).fields
+    fields = {name: text.replace("\n", "") for name, text in fields.items()}
+    changed = {**fields, "/buyer/email": "a@example.com", "do": "save"}
+    await visitor.post(f"/invoices/{invoice_id}/edit", changed)
+    found = await get_invoice(site, invoice_id)
+    assert found["buyer"]["email"] == "a@example.com"
+    assert [found[name] == before[name] for name in ("line_items", "issue_date")] == [True, True]
+
+
+async def test_a_ready_invoice_that_is_saved_as_a_draft_is_not_submitted(
+    visitor: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    wrong = buyer(contactNumber="12")
+    invoice_id = await create_invoice(site, isReady=True, buyer=wrong)
+    await owner.execute(
+        "update companies set setting = setting || '{\"AUTO_SUBMIT_INVOICE\": true}'"
+    )
+    await visitor.get(f"/invoices/{invoice_id}/edit")
+    fields = {**FormReader(visitor.text).fields, "/buyer/contactNumber": "+60123456789"}
+    await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, "do": "save"})
+    found = await get_invoice(site, invoice_id)
+    assert (found["status"], found["is_ready"]) == ("Draft", False)
+
+
+async def test_a_note_for_more_lines_than_the_form_shows_is_refused(
+    visitor: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    lines = [line(id=str(number)) for number in range(101)]
+    invoice_id = await create_invoice(site, lineItems=lines)
+    for page in ("note", "edit"):
+        await visitor.get(f"/invoices/{invoice_id}/{page}")
+        assert visitor.status == 409 and "more lines than this form can show" in visitor.words
 
 
 def read_etag(page: str) -> str:

@@ -14,6 +14,7 @@ from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice, wait_until_status
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, StartService, make_company
+from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
@@ -262,6 +263,20 @@ async def test_an_approval_finalizes_the_invoice_of_the_link_only(
     else:
         await decide(site, status="Approve", invoiceCode=f"INV-{row['code']:05}")
         assert (await get_invoice(site, other))["buyer"]["name"] == "Aminah"
+
+
+async def test_an_approval_without_an_invoice_says_so_to_both(
+    receipt: Receipt, site: Client, sign_in: SignIn, owner: asyncpg.Connection
+) -> None:
+    await receipt.ask(**NUMBER)
+    invoice_id = await owner.fetchval("select id from documents")
+    body = {"type": "INVOICE", "buyer": buyer(name="Tan Ah Kow")}
+    await expect(site, 200, "PUT", f"/api/invoices/{invoice_id}", json=body)
+    member = await sign_in(site, "member")
+    await member.get("/requests")
+    await member.post("/requests/1/approve", {})
+    assert "its buyer is not the buyer of an invoice" in member.words
+    assert "The invoice has another buyer" in await read_page(receipt)
 
 
 async def test_other_requests_for_an_issued_invoice_have_their_reason(

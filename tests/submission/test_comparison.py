@@ -255,7 +255,7 @@ async def test_a_document_of_a_submission_in_manual_review_is_adoptable(
     shown = await run_command(config, attention)
     command = (
         f"python run.py resolve-submission {submission} --company {company.id} "
-        f"--received {entry['uuid']} --note …"
+        f"--received {entry['uuid']}"
     )
     assert shown["submissions"][0]["adopt_with"] == shown["findings"][0]["adopt_with"] == command
     assert (

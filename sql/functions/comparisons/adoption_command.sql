@@ -1,7 +1,7 @@
 create or replace function adoption_command(company bigint, submission bigint) returns text
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
-    select format('python run.py resolve-submission %s --company %s --received %s --note …',
+    select format('python run.py resolve-submission %s --company %s --received %s',
                   submission,
                   company,
                   string_agg(f.uuid, ' ' order by d.id))
