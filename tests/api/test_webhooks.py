@@ -371,13 +371,13 @@ async def test_events_before_a_410_are_delivered(
 ) -> None:
     """They have no deliveries yet, because another transaction is open."""
     endpoint_id, ready = await begin_attempt(api, receiver)
-    async with owner.transaction():
-        await owner.execute("select pg_current_xact_id()")
-        second = await create_invoice(api)
-        ready.set()
-        webhook = f"/api/webhooks/{endpoint_id}"
-        await until(lambda: get_json(api, webhook), lambda found: not found["enabled"])
-    await expect(api, 200, "PUT", f"/api/webhooks/{endpoint_id}", json={"enabled": True})
+    webhook = f"/api/webhooks/{endpoint_id}"
+    await owner.execute("begin; select pg_current_xact_id()")
+    second = await create_invoice(api)
+    ready.set()
+    await until(lambda: get_json(api, webhook), lambda found: not found["enabled"])
+    await owner.execute("commit")
+    await expect(api, 200, "PUT", webhook, json={"enabled": True})
     await receiver.gets(2)
     assert receiver.invoices()[-1] == second
 
