@@ -197,7 +197,8 @@ async def test_a_running_submission_is_not_replaced_by_a_failed_check(
     start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
     """The document can no longer pass the checks while its submission is under way."""
-    api = await start(PORTAL_TIMEOUT_SECONDS="0.3", SUBMIT_WAIT_SECONDS="0.1")
+    slow = {"PORTAL_SETTLE_SECONDS": "60"}  # before the end of which no absence is confirmed
+    api = await start(PORTAL_TIMEOUT_SECONDS="0.3", SUBMIT_WAIT_SECONDS="0.1", **slow)
     invoice_id = await create_invoice(api, **LATE)
     assert (await submit(api, invoice_id))[1]["code"] == "check_failed"
     await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json={"issueDateTime": now()})
