@@ -17,7 +17,7 @@ from aiohttp import web
 
 from service.dashboard.documents import Kind
 from service.dashboard.numbers import read_decimal, read_number
-from service.dashboard.operations import Answer, Failed, call
+from service.dashboard.operations import Answer, Failed
 from service.dashboard.pages import redirect, render
 from service.dashboard.repetition import call_once, find_created, form_key, give_key
 from service.documents import codes, money
@@ -154,23 +154,6 @@ async def create_document(
         return form
     document_id = await find_created(request, path)
     return replace(form, made=document_id and f"{kind.path}/{document_id}")
-
-
-async def leave_form(
-    request: web.Request, kind: Kind, document_id: int, answer: Answer, notice: str
-) -> web.Response:
-    """Submit a saved document if that button was pressed, and go to its page.
-
-    The page says what has become of it. A repetition submits nothing, because somebody may have
-    changed the document since it was saved.
-    """
-    if request[FORM].get("do") == "submit":
-        if not answer.is_replayed:
-            await call(request, "POST", f"{kind.api}/{document_id}/submit-to-portal", {})
-        notice = "save_submit"
-    elif answer.is_replayed:
-        notice = "sent_before"
-    return redirect(f"{kind.path}/{document_id}?notice={notice}")
 
 
 def read_fields(request: web.Request) -> tuple[Fields, str]:

@@ -19,7 +19,6 @@ from service.dashboard.document_form import (
     describe_body,
     describe_instant,
     find_focus,
-    leave_form,
     read_fields,
     refuse,
     render_form,
@@ -40,8 +39,8 @@ from service.dashboard.documents import (
     read_rows,
     read_targets,
 )
-from service.dashboard.operations import check, read, read_company, read_tagged
-from service.dashboard.pages import Pages, zone_of
+from service.dashboard.operations import Answer, call, check, read, read_company, read_tagged
+from service.dashboard.pages import Pages, redirect, zone_of
 from service.dashboard.repetition import call_once
 from service.dashboard.sessions import WRITE
 from service.errors import Conflict
@@ -220,8 +219,24 @@ async def save(find: FindEdited, request: web.Request) -> web.Response:
         answer = answer if answer.is_success else refuse(answer, fields, body)
     if isinstance(answer, Form):
         return _render(request, edited, answer)
+    return await _leave(request, edited, answer, choice)
+
+
+async def _leave(
+    request: web.Request, edited: EditedDocument, answer: Answer, choice: str
+) -> web.Response:
+    """Submit a saved document if that button was pressed, and go to its page.
+
+    The page says what has become of it. A repetition submits nothing, because somebody may have
+    changed the document since it was saved.
+    """
     document_id = edited.record["id"] if edited.record else answer.value["data"]["id"]
-    return await leave_form(request, edited.kind, document_id, answer, edited.notice)
+    notice = "sent_before" if answer.is_replayed else edited.notice
+    if choice == "submit":
+        notice = "save_submit"
+        if not answer.is_replayed:
+            await call(request, "POST", f"{edited.kind.api}/{document_id}/submit-to-portal", {})
+    return redirect(f"{edited.kind.path}/{document_id}?notice={notice}")
 
 
 def _find_currency(edited: EditedDocument, fields: Mapping[str, str]) -> str:

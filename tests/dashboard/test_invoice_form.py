@@ -15,6 +15,7 @@ from service.dashboard.document_form import LINE, _place_messages, build_body, r
 from service.dashboard.editing import PARTY
 from service.dashboard.settings_company import PROFILE
 from service.http.forms import FORM
+from tests.api.test_exports import set_setting
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import request_json
@@ -100,9 +101,7 @@ async def test_a_ready_invoice_that_is_saved_as_a_draft_is_not_submitted(
 ) -> None:
     wrong = buyer(contactNumber="12")
     invoice_id = await create_invoice(site, isReady=True, buyer=wrong)
-    await owner.execute(
-        "update companies set setting = setting || '{\"AUTO_SUBMIT_INVOICE\": true}'"
-    )
+    await set_setting(owner, AUTO_SUBMIT_INVOICE=True)
     await visitor.get(f"/invoices/{invoice_id}/edit")
     fields = {**FormReader(visitor.text).fields, "/buyer/contactNumber": "+60123456789"}
     await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, "do": "save"})
@@ -111,7 +110,7 @@ async def test_a_ready_invoice_that_is_saved_as_a_draft_is_not_submitted(
 
 
 async def test_a_note_for_more_lines_than_the_form_shows_is_refused(
-    visitor: Visitor, site: Client, owner: asyncpg.Connection
+    visitor: Visitor, site: Client
 ) -> None:
     lines = [line(id=str(number)) for number in range(101)]
     invoice_id = await create_invoice(site, lineItems=lines)

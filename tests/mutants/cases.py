@@ -788,7 +788,7 @@ KEPT = (
     ),
     Mutant(
         "repeated-form-submits-again",
-        "service/dashboard/document_form.py",
+        "service/dashboard/editing.py",
         "if not answer.is_replayed:",
         "if True:",
         "tests/dashboard/test_form_repetition.py::test_a_form_that_is_sent_again_submits_no_change_of_another",

@@ -13,6 +13,7 @@ from service.commands.companies import share_tin
 from service.config import read_config
 from service.http.limits import PORTAL_TESTS_PER_MINUTE
 from service.submission.context import SUBMISSION_CONTEXT
+from tests.api.test_exports import set_setting
 from tests.api.test_validations import TIN
 from tests.api_invoices import (
     create_invoice,
@@ -20,7 +21,7 @@ from tests.api_invoices import (
     create_submitted_invoice,
     create_valid_invoice,
 )
-from tests.api_reads import get_invoice, wait_for_status
+from tests.api_reads import get_invoice, wait_for_lock, wait_for_status
 from tests.api_requests import (
     OWN_CLIENT,
     PORTAL_CREDENTIALS,
@@ -42,8 +43,6 @@ BUSY = (
     "The portal credentials cannot be changed while documents are being submitted, validated or "
     "cancelled. Please try again when the portal has validated them."
 )
-LOCK_WAITS = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-SUBMIT_READY = "update companies set setting = setting || '{\"AUTO_SUBMIT_INVOICE\": true}'"
 MISSING = (404, {"message": "Portal credentials not found", "code": "not_found"})
 
 
@@ -266,7 +265,7 @@ async def test_a_refused_client_is_removed_while_automatic_submissions_wait(
     await set_client(api)
     await add_own_client(sandbox, client_secret="another")
     await sandbox.send("POST", "tokens/expire", {})
-    await owner.execute(SUBMIT_READY)
+    await set_setting(owner, AUTO_SUBMIT_INVOICE=True)
     invoice_id = await create_invoice(api, isReady=True)
     await until(lambda: owner.fetchval("select last_error from submissions where state = 'Queued'"))
     assert (await remove_client(api))[0] == 200
@@ -279,14 +278,14 @@ async def test_nothing_is_sent_with_a_client_that_is_being_removed(
 ) -> None:
     """A send that has begun waits for the removal. The operator's client sends it later."""
     await set_client(api)
-    await owner.execute(SUBMIT_READY)
+    await set_setting(owner, AUTO_SUBMIT_INVOICE=True)
     removing = await asyncpg.connect(database)
     async with removing.transaction():
         await removing.execute(
             "update portal_credentials set removed_at = now(), sealed_secret = null"
         )
         invoice_id = await create_invoice(api, isReady=True)
-        await until(lambda: owner.fetchval(LOCK_WAITS))
+        await wait_for_lock(owner)
     await removing.close()
     await wait_for_status(api, invoice_id, "Valid")
     assert await get_senders(sandbox) == [OPERATORS]
@@ -330,7 +329,7 @@ async def test_a_change_waits_for_a_submission_that_is_being_stored(
         await storing.execute("select from companies for key share")
         await storing.execute("update submitted_documents set status = 'Submitted'")
         change = asyncio.create_task(refuse_client(api))
-        await until(lambda: owner.fetchval(LOCK_WAITS))
+        await wait_for_lock(owner)
     assert await change == (409, {"message": BUSY, "code": "tin_in_use"})
     await storing.close()
 

@@ -29,7 +29,7 @@ document.addEventListener("click", (event) => {
 
 // Asks before a form with changes is left: <form data-asks>. <a data-leave> leaves it on purpose.
 for (const form of document.querySelectorAll("[data-asks]")) {
-  let isChanged = form.dataset.asks === "changed";
+  let isChanged = "posted" in document.body.dataset;
   const keep = () => (isChanged = false);
   form.addEventListener("input", () => (isChanged = true));
   form.addEventListener("submit", keep);

@@ -22,8 +22,8 @@ from functools import partial
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
-from service.errors import describe_error, make_reason
+from service.db.transient_errors import is_interruption
+from service.errors import describe_error, format_traceback, make_reason
 from service.json_types import JsonObject
 from service.loops import running
 from service.portal import rate_limits
@@ -120,13 +120,13 @@ async def compare_claimed(
 
     `contexts` has a context for each reason.
     """
-    is_complete, context, look_up_context = reason != UNKNOWN, contexts[reason], contexts[UNKNOWN]
+    is_complete, context = reason != UNKNOWN, contexts[reason]
     try:
         async with hold_claim(context, company_id, fence, is_complete) as own_claim:
             if not is_complete:
                 await _look_up(context, own_claim)
                 return True
-            async with running(_look_up_meanwhile(look_up_context, own_claim)):
+            async with running(_look_up_meanwhile(contexts[UNKNOWN], own_claim)):
                 await compare(_make_patient(context), company_id, own_claim=own_claim)
     except (ComparisonStopped, PortalError) as why:
         return await _accept_failure(context, company_id, why)
@@ -151,8 +151,9 @@ async def _look_up_meanwhile(context: SubmissionContext, own_claim: ComparisonCl
             await _look_up(context, own_claim)
         except (ComparisonStopped, PortalError) as why:
             await _accept_failure(context, own_claim.company_id, why)
-        except TRANSIENT_DB_ERRORS as error:
-            log.warning("look-up company=%d: %s", own_claim.company_id, describe_error(error))
+        except Exception as error:
+            what = describe_error(error) if is_interruption(error) else format_traceback(error)
+            log.error("look-up company=%d: %s", own_claim.company_id, what)
 
 
 async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
