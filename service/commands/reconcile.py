@@ -16,6 +16,7 @@ from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.documents.ubl import parties
 from service.json_types import JsonMapping, JsonObject
 from service.monitoring.conditions import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
@@ -42,6 +43,10 @@ ACTIONS = {
     LOGIN_REFUSED: "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and that the taxpayer has "
     "appointed the intermediary. Then run `run.py retry-logins`."
 }
+STILL_HELD = (
+    "Its sending is still held. The hold ends with a comparison later than PORTAL_SETTLE_SECONDS "
+    "after its beginning, if nothing is open."
+)
 PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate limits.
 
 
@@ -128,6 +133,8 @@ def _describe_problems(result: JsonMapping) -> Iterator[str]:
         if "error" in each:
             action = ACTIONS.get(each["error"], "Read docs/operations.md, Conditions.")
             yield f"Company {each['company_id']}: {each['error']} {action}"
+        elif each["held"]:
+            yield f"Company {each['company_id']}: {STILL_HELD}"
     if "clocks" in result:
         yield f"{result['clocks']} Synchronise the clock of the database server (NTP)."
 
@@ -187,6 +194,7 @@ async def _find_companies(context: SubmissionContext, company_id: int | None) ->
 async def _compare_company(
     context: SubmissionContext, company_id: int, days: int | None
 ) -> JsonObject:
+    print(f"Comparing company {company_id}.", file=sys.stderr, flush=True)
     try:
         return await compare(context, company_id, days)
     except PortalError as error:
@@ -273,4 +281,5 @@ def _with_facts(row: asyncpg.Record) -> JsonObject:
 
 async def retry_logins(config: Config, database: Database, tin: str | None) -> dict[str, int]:
     """Forget rejected logins, of one taxpayer or all, and return {forgotten}, their number."""
-    return {"forgotten": await RefusedLogins(database, config).forget(tin)}
+    taxpayer = parties.normalize_tin(tin) if tin else None
+    return {"forgotten": await RefusedLogins(database, config).forget(taxpayer)}

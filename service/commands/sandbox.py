@@ -4,6 +4,7 @@ import os
 import threading
 
 from service.commands.command_line import CommandLine
+from service.commands.operator_errors import OperatorError
 
 
 def register(line: CommandLine) -> None:
@@ -23,7 +24,11 @@ def _sandbox(until_stdin_closes: bool) -> None:
 
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    run(Settings.from_env(os.environ))
+    try:
+        settings = Settings.from_env(os.environ)
+    except ValueError as error:
+        raise OperatorError(str(error)) from None
+    run(settings)
 
 
 def _end_with_stdin() -> None:

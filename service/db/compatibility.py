@@ -82,6 +82,15 @@ KNOWN = [migration.name for migration in read_migrations()]
 APPLICATION_NAME = f"{APPLICATION} {newest_number(read_migrations())}"
 
 
+def check_encoding(conn: Connection) -> None:
+    """Raise SchemaError if the database cannot store every text."""
+    if (encoding := conn.get_settings().server_encoding) != "UTF8":
+        raise SchemaError(
+            f"The encoding of the database is {encoding}. Create the database again, with "
+            "createdb --template=template0 --encoding=UTF8."
+        )
+
+
 async def check_newer_schema(conn: Connection, known: Iterable[str] = KNOWN) -> None:
     """Raise SchemaError if a migration that is not `known` excludes this version."""
     if excluding := await sql.schema_excluding(conn, known=list(known)):

@@ -12,6 +12,7 @@ from service.db.compatibility import (
     MIGRATIONS,
     Migration,
     SchemaError,
+    check_encoding,
     check_newer_schema,
     check_running_versions,
     read_migrations,
@@ -65,6 +66,7 @@ async def migrate(
         if not await sql.migrations_permitted(conn):
             await _check_version(conn, migrations, objects)
             return []
+        check_encoding(conn)
         await sql.migrations_lock(conn)
         await sql.migrations_prepare(conn)
         pending = await _find_pending(conn, migrations)

@@ -387,7 +387,7 @@ create table document_states (
   kind text not null,
   type document_type not null,
   status document_status not null default 'Draft',
-  adjusted_by numeric(20, 2) not null default 0,
+  adjusted_by numeric(24, 2) not null default 0,
   attempts int not null default 0,
   is_changed boolean not null default false,
   failed_outcome json,

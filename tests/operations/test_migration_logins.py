@@ -54,6 +54,12 @@ async def test_service_login_rejects_an_empty_database(cluster: str, templates: 
     assert str(raised.value) == NOT_MIGRATED
 
 
+async def test_a_database_that_cannot_store_every_text_is_rejected(cluster: str) -> None:
+    async with create_database(cluster, "template0 encoding 'LATIN1' locale 'C'") as url:
+        with pytest.raises(SchemaError, match="encoding of the database is LATIN1"):
+            await migrate(url)
+
+
 async def test_login_outside_the_role_of_the_service_is_named(cluster: str, database: str) -> None:
     async with create_login(cluster, database, "") as url:
         with pytest.raises(SchemaError) as raised:

@@ -195,6 +195,22 @@ async def test_refused_portal_credentials_are_named_with_what_to_check(
     assert "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET" in line and "retry-logins" in line
 
 
+async def test_a_hold_that_stays_is_reported_by_reconcile(
+    command: RunCommand, company: Company
+) -> None:
+    assert (await command("hold-sending")).code == 0
+    done = await command("reconcile", PORTAL_SETTLE_SECONDS="3600")
+    first, last = done.err.splitlines()[-2:]
+    assert first == f"Comparing company {company.id}."
+    assert last.startswith(f"Company {company.id}: Its sending is still held.")
+    assert done.code == 0 and '"held": true' in done.out
+
+
+async def test_wrong_variables_of_the_sandbox_are_one_line(command: RunCommand) -> None:
+    text = await read_error(command("sandbox", SANDBOX_PORT="x"))
+    assert "SANDBOX_PORT='x'" in text
+
+
 async def test_clocks_that_differ_by_minutes_are_reported_by_reconcile(
     command: RunCommand, company: Company, sandbox: Sandbox
 ) -> None:

@@ -57,7 +57,12 @@ def test_failed_poll_does_not_end_the_time_since_when_a_submission_is_unknown() 
     _, (written,) = state_machine.step(unknown, StatesUnavailable(LOST), TIMES)
     times = {"since": NOW.isoformat(), "searched_at": (NOW + HOUR).isoformat()}
     assert isinstance(written, Write)
-    assert written.error == {**LOST, "code": state_machine.NOT_FOUND, **times}
+    assert written.error == {
+        **LOST,
+        "code": state_machine.NOT_FOUND,
+        "message": state_machine.STILL_UNKNOWN.format(LOST["message"]),
+        **times,
+    }
     _, (written,) = state_machine.step(submission, StatesUnavailable(LOST), TIMES)
     assert isinstance(written, Write) and written.error == LOST
 

@@ -83,6 +83,7 @@ SENT_IN_VAIN = make_reason(
 REQUEST_CHANGED = make_reason(
     "RequestChanged", "The stored documents differ from those that were stored or sent first."
 )
+STILL_UNKNOWN = "The portal does not know the submission. The latest request failed: {}"
 NOTHING_SENT = "Nothing was sent."
 NOT_SENT = "The request to the portal failed: {} " + NOTHING_SENT
 
@@ -529,11 +530,13 @@ def _describe_unknown(submission: Submission, event: StatesUnavailable) -> Error
     """Return the latest error, with the times that count while the portal lacks a submission."""
     since = submission.unknown_since or submission.now
     searched_at = submission.now if event.searched else submission.searched_at
+    message = event.error["message"]
     return {
         **event.error,
         "since": since.isoformat(),
         "searched_at": searched_at and searched_at.isoformat(),
         "code": NOT_FOUND,
+        "message": message if event.unknown else STILL_UNKNOWN.format(message),
     }
 
 
