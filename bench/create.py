@@ -27,7 +27,7 @@ from invoices import make_invoice
 from service import json_codec
 from service.db.pool import SESSION
 from service.db.statements import sql
-from service.documents.body_checks import check_draft, parse_document_instant
+from service.documents.body_checks import check_draft
 from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.kind import INVOICE
 from tests.harness.databases import administer, create_database, open_connection
@@ -122,7 +122,7 @@ def make_lines() -> list[Line]:
 def fill(names: Sequence[str]) -> Arguments:
     """Return a function that gives the values of columns or variables of an invoice."""
     body = json_codec.loads(json_codec.encode(make_invoice(1)))
-    draft = check_draft(INVOICE, body, parse_document_instant(body, "issueDateTime"))
+    draft = check_draft(INVOICE, body)
     values = {"kind": INVOICE.name, "actor": "key", "request_id": "1", "client_address": "::1"}
     values = {**values, **draft.columns(PORTAL_ZONE)}
 

@@ -34,7 +34,7 @@ from service import json_codec, schema
 from service.db.pool import SESSION, connected_pool
 from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database
-from service.documents.body_checks import check_draft, parse_document_instant
+from service.documents.body_checks import check_draft
 from service.documents.kind import INVOICE
 from service.fair_queue import CLIENT
 from tests.harness.processes import free_port
@@ -110,8 +110,7 @@ def make_handlers(read: Read, companies: Sequence[Invoices]) -> dict[str, Handle
         raw = await request.read()
         body = json_codec.parse_any_depth(raw)
         assert schema.has_only_known("invoice_create", body)
-        issued = parse_document_instant(body, "issueDateTime")
-        check_draft(INVOICE, body, issued)
+        check_draft(INVOICE, body)
         return _respond(CREATED)
 
     return {"get": get, "list": list_page, "create": create}

@@ -13,9 +13,11 @@ from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
 from service.api.records import store_created
+from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
+from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
 from service.documents.rows import Row
 from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
@@ -23,6 +25,7 @@ from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
 from service.json_types import JsonObject
+from service.offload import offload
 
 GROUP = Group("Adjustment notes", NOTE.title)
 
@@ -70,9 +73,10 @@ async def create_adjustment_note(
     states.NOTE_REFUSALS, ValidationError for a note that does not match its invoice. The lines of
     a note for a consolidated invoice must have its classification.
     """
-    draft = await documents.read_draft(request, NOTE, body)
+    draft = await offload(len(request[app_keys.BODY]), check_draft, NOTE, body)
     company, target_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    values = documents.describe_insert(request, draft, **{f"{kind.name}_id": target_id})
+    zone = request.app[app_keys.CONFIG].time_zone
+    columns = draft.new_columns(zone, **{f"{kind.name}_id": target_id})
     async with company_transaction(request) as conn:
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
@@ -80,7 +84,7 @@ async def create_adjustment_note(
             documents.reject_misclassified(body["lineItems"])
         await _check_target(conn, company, target, body["targetInvoiceType"])
         documents.reject_excess(target["final_adjusted_amount"], draft)
-        row = await sql.document_insert(conn, **values)
+        row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())
         warn_of_doubts(request, draft.doubts, row)
         return await store_created(request, conn, CREATED, {"id": row["id"]})
 

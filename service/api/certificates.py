@@ -97,7 +97,7 @@ async def delete_signing_certificate(request: web.Request) -> web.Response:
         or_not_found(await _read_record(conn, company), NOUN)
         await check_if_match(request, conn, _read_record, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
-    return responses.success_response(REMOVED)
+    return responses.success_response(request, REMOVED)
 
 
 async def _read_signer(body: JsonObject, form: str, now: datetime) -> certificate.Signer:

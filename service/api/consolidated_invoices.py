@@ -6,13 +6,14 @@ from datetime import date, datetime
 from aiohttp import web
 
 from service import schema
-from service.api import documents, kinds
+from service.api import kinds
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
 from service.api.filters import document_filters
 from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.config import Config
+from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import consolidation
@@ -104,8 +105,9 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
         _reject_incomplete(wanted, plan)
         whole = {**plan.body(), "type": body["type"], "code": int(body["code"])}
         draft = check_draft(CONSOLIDATED, whole, issue_date)
-        values = documents.describe_insert(request, draft, month=wanted.month, invoice_ids=plan.ids)
-        row = await sql.document_insert(conn, **values)
+        zone = request.app[app_keys.CONFIG].time_zone
+        columns = draft.new_columns(zone, month=wanted.month, invoice_ids=plan.ids)
+        row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())
         await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
         return await store_created(request, conn, CREATED, {"id": row["id"]})
 

@@ -16,11 +16,10 @@ from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import REPLACES, Group, Operation, QueryParameter
 from service.api.pagination import PAGE
 from service.api.records import get_record, list_records
-from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
 from service.documents import states
-from service.documents.body_checks import Draft, check_draft, parse_document_instant
+from service.documents.body_checks import ISSUED, Draft, check_draft
 from service.documents.consolidation import find_misclassified_lines
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import (
@@ -45,8 +44,6 @@ from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.locked_documents import lock_document
 from service.submission.sending import submit
 
-#: Kind -> the member of a body with its time of issue.
-ISSUED = {INVOICE: "issueDateTime", NOTE: "adjustmentNoteIssueDate"}
 SUBMITS = (
     "`submitImmediately` submits the document within the request. `isReady` submits it in the "
     "background if the company's setting AUTO_SUBMIT_INVOICE is on. A failed submission does not "
@@ -166,49 +163,6 @@ async def list_of_document(
     return responses.json_text_response(or_not_found(text, kind.title))
 
 
-# Creation
-
-
-async def read_draft(request: web.Request, kind: DocumentKind, body: JsonObject) -> Draft:
-    """Return the Draft of a creation request. Raises ValidationError."""
-    issued = parse_document_instant(body, ISSUED[kind])
-    return await offload(len(request[app_keys.BODY]), check_draft, kind, body, issued)
-
-
-def describe_insert(request: web.Request, draft: Draft, **more: object) -> JsonObject:
-    """Return the variables of document_insert. `more` are the columns of some kinds."""
-    return {
-        "company_id": request[app_keys.COMPANY],
-        "kind": draft.kind.name,
-        "invoice_id": None,
-        "consolidated_invoice_id": None,
-        "month": None,
-        "invoice_ids": None,
-        **draft.columns(request.app[app_keys.CONFIG].time_zone),
-        **more,
-        **get_actor(),
-    }
-
-
-async def respond_with_outcome(
-    request: web.Request,
-    message: str,
-    invoice_id: int,
-    started: submit.Started | None,
-    status: int = 200,
-) -> web.Response:
-    """Send the submission of a stored invoice, if it has one, and describe its outcome."""
-    sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], invoice_id, started
-    )
-    return responses.success_response(
-        f"{message}{sentence}",
-        status,
-        request.get(app_keys.WARNINGS),
-        data={"id": invoice_id, **outcome},
-    )
-
-
 # Changes
 
 
@@ -255,18 +209,22 @@ async def update_document(
 
     Raises Forbidden for a submitted document. Spec: Invoices
     """
-    kind = documents.kind
+    kind, company = documents.kind, request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
         started, draft = await update_draft(request, conn, kind, row, body)
         warn_of_doubts(request, draft.doubts, row)
         updated = f"{kind.title} updated."
-        response = responses.success_response(updated, warnings=request.get(app_keys.WARNINGS))
+        response = responses.success_response(request, updated)
         await store_response(request, conn, response, is_interim=started is not None)
     if kind is NOTE:
         return response
-    return await respond_with_outcome(request, updated, row["id"], started)
+    sentence, outcome = await submit.describe_outcome(
+        request.app[SUBMISSION_CONTEXT], company, row["id"], started
+    )
+    data = {"id": row["id"], **outcome}
+    return responses.success_response(request, f"{updated}{sentence}", data=data)
 
 
 async def update_draft(
@@ -309,10 +267,7 @@ def _merge(kind: DocumentKind, row: Row, changes: JsonObject) -> Draft:
     body = {**{name: stored[name] for name in members & stored.keys()}, **changes}
     if kind is INVOICE:
         reject(schema.find_violations("invoice_create", body))
-    issued = row["issue_date"]
-    if ISSUED[kind] in changes:
-        issued = parse_document_instant(body, ISSUED[kind])
-    return check_draft(kind, body, issued)
+    return check_draft(kind, body, None if ISSUED[kind] in changes else row["issue_date"])
 
 
 def reject_excess(adjustable: Decimal, draft: Draft) -> None:
@@ -340,7 +295,7 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
     deleted = f"{kind.title} deleted."
     if kind is NOTE:
         return responses.json_response({"message": deleted})
-    return responses.success_response(deleted)
+    return responses.success_response(request, deleted)
 
 
 async def _lock_draft(

@@ -181,19 +181,14 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
             if is_approval:
                 finalized = await _finalize(request, conn, row)
     if finalized is None:
-        return responses.success_response(
-            UPDATED, data={"id": key["id"]}, warnings=request.get(app_keys.WARNINGS)
-        )
+        return responses.success_response(request, UPDATED, data={"id": key["id"]})
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], company, invoice_id, started
     )
     data = {"id": key["id"], "invoice": {"id": invoice_id, **outcome}}
-    return responses.success_response(
-        f"{UPDATED} The invoice has been finalized.{sentence}",
-        data=data,
-        warnings=request.get(app_keys.WARNINGS),
-    )
+    message = f"{UPDATED} The invoice has been finalized.{sentence}"
+    return responses.success_response(request, message, data=data)
 
 
 @Operation(
@@ -211,7 +206,7 @@ async def delete_einvoice_request(request: web.Request) -> web.Response:
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "einvoice_request", NOUN, key)
         await sql.einvoice_request_delete(conn, **key)
-    return responses.success_response(DELETED)
+    return responses.success_response(request, DELETED)
 
 
 async def _check_link(conn: Connection, company: int, link: int, body: str) -> None:

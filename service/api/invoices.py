@@ -3,20 +3,24 @@
 from aiohttp import web
 
 from service import schema
-from service.api import documents, kinds
+from service.api import kinds
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
-from service.api.records import created_response
+from service.db.audit_actor import get_actor
 from service.db.statements import sql
+from service.documents.body_checks import Draft, check_draft
 from service.documents.kind import INVOICE
+from service.documents.rows import Row
 from service.errors import CONSTRAINTS
 from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.idempotency import CLAIM, store_response
 from service.http.requests import warn_of_doubts
+from service.http.responses import success_response
 from service.json_types import JsonObject
+from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.sending import submit
 
@@ -53,24 +57,31 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
     Raises ValidationError, also if the code is already used in that year. A failed submission does
     not fail the creation: `message` and `data` describe its outcome. Spec: Invoices
     """
-    draft = await documents.read_draft(request, INVOICE, body)
+    draft = await offload(len(request[app_keys.BODY]), check_draft, INVOICE, body)
     # The parsed bodies of all requests in progress would not fit into the caches of the processor.
     del body
-    values = documents.describe_insert(request, draft)
+    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
+    columns = draft.new_columns(request.app[app_keys.CONFIG].time_zone)
+    values = {"company_id": company, **columns, **get_actor()}
     if CLAIM not in request and draft.submission == "none":
         row = await request.app[app_keys.DATABASE].write(sql.document_insert, **values)
-        warn_of_doubts(request, draft.doubts, row)
-        return await documents.respond_with_outcome(request, CREATED, row["id"], None, 201)
-    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
+        return _created(request, draft, row)
     async with company_transaction(request) as conn:
         row = await sql.document_insert(conn, **values)
-        warn_of_doubts(request, draft.doubts, row)
+        created = _created(request, draft, row)
         started = await submit.start_if_requested(
             context, conn, company, row["id"], draft.submission
         )
-        created = created_response(request, CREATED, {"id": row["id"]})
         await store_response(request, conn, created, is_interim=started is not None)
-    return await documents.respond_with_outcome(request, CREATED, row["id"], started, 201)
+    sentence, outcome = await submit.describe_outcome(context, company, row["id"], started)
+    data = {"id": row["id"], **outcome}
+    return success_response(request, f"{CREATED}{sentence}", 201, data=data)
+
+
+def _created(request: web.Request, draft: Draft, row: Row) -> web.Response:
+    """Return the response for a stored draft, with a warning for what is probably wrong."""
+    warn_of_doubts(request, draft.doubts, row)
+    return success_response(request, CREATED, 201, data={"id": row["id"]})
 
 
 kinds.declare(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))

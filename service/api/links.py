@@ -121,4 +121,4 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
             conn, company_id=company, id=link_id, document_id=document_id
         )
         or_not_found(revoked, NOUN)
-    return responses.success_response(REVOKED)
+    return responses.success_response(request, REVOKED)

@@ -110,7 +110,7 @@ async def delete_portal_credentials(request: web.Request) -> web.Response:
         # The removal is first: a send waits for it, or the check sees what was sent.
         or_not_found(await sql.portal_credentials_remove(conn, company_id=company), NOUN)
         await _reject_busy(conn, company, None)
-    return responses.success_response(REMOVED)
+    return responses.success_response(request, REMOVED)
 
 
 async def _lock(request: web.Request, conn: Connection, company: int) -> str:

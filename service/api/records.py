@@ -63,11 +63,6 @@ async def get_own_record(
     return responses.record_response(request, or_not_found(record, noun))
 
 
-def created_response(request: web.Request, message: str, data: JsonObject) -> web.Response:
-    """Return the 201 for a new record."""
-    return responses.success_response(message, 201, request.get(app_keys.WARNINGS), data=data)
-
-
 async def store_created(
     request: web.Request, conn: Connection, message: str, data: JsonObject, *secrets: str
 ) -> web.Response:
@@ -75,7 +70,7 @@ async def store_created(
 
     `secrets` are names in `data`.
     """
-    response = created_response(request, message, data)
+    response = responses.success_response(request, message, 201, data=data)
     if secrets:
         await store_response_without(request, conn, response, *secrets)
     else:

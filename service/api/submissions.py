@@ -136,7 +136,7 @@ async def submit(kind: DocumentKind, request: web.Request, body: JsonObject) -> 
     message = await submit_to_portal(
         request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], kind, document_id, guard
     )
-    return responses.success_response(message)
+    return responses.success_response(request, message)
 
 
 async def _check_and_store_key(
@@ -173,7 +173,7 @@ async def cancel_latest(kind: DocumentKind, request: web.Request, body: JsonObje
     guard = partial(idempotency.store_key, request)
     order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
-    return responses.success_response(CANCELLED)
+    return responses.success_response(request, CANCELLED)
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:

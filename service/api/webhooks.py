@@ -123,7 +123,7 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
     async with company_transaction(request) as conn:
         row = await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_update(conn, **key, **{**row, **body})
-    return responses.success_response(UPDATED)
+    return responses.success_response(request, UPDATED)
 
 
 @Operation(
@@ -141,7 +141,7 @@ async def delete_webhook(request: web.Request) -> web.Response:
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_delete(conn, **key)
-    return responses.success_response(DELETED)
+    return responses.success_response(request, DELETED)
 
 
 @Operation(
@@ -168,7 +168,7 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
         sealed = _seal(request, secret)
         until = await sql.webhook_secret_rotate(conn, **key, sealed_secret=sealed, overlap=overlap)
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
-        response = responses.success_response(ROTATED, data=data)
+        response = responses.success_response(request, ROTATED, data=data)
         await store_response_without(request, conn, response, "secret")
     return response
 
@@ -216,7 +216,7 @@ async def redeliver_event(request: web.Request, body: JsonObject) -> web.Respons
         or_not_found(delivery, DELIVERY)
         if not webhook["enabled"]:  # after the 404s; raising rolls the update back
             raise Conflict(DISABLED, code="webhook_disabled")
-        response = responses.success_response(REDELIVERED)
+        response = responses.success_response(request, REDELIVERED)
         await store_response(request, conn, response)
     return response
 

@@ -66,7 +66,7 @@ async def _insert_key(name: str, expires_at: datetime | None, request: web.Reque
     async with company_transaction(request) as conn:
         await people.check_administers(conn, company, request[SESSION].user_id)
         await api_keys.insert_key(conn, company, key, name, expires_at)
-        response = success_response("", 201, data={"key": key.text})
+        response = success_response(request, "", 201, data={"key": key.text})
         await store_response_without(request, conn, response, "key")
     return response
 
@@ -114,7 +114,7 @@ async def _give_role(person: people.Person, role: str, request: web.Request) -> 
     company, by = request[app_keys.COMPANY], request[SESSION].user_id
     invited = await people.invite(request.app[app_keys.DATABASE], company, person, role, by)
     if invited.is_accepted:
-        return success_response("", data={})
+        return success_response(request, "", data={})
     return await _insert_link(invited.user_id, request)
 
 
@@ -130,7 +130,7 @@ async def _insert_link(user_id: int, request: web.Request) -> web.Response:
         await people.check_link(conn, company, user_id, by)
         base = request.app[app_keys.CONFIG].public_url
         link = await insert_link(conn, base, NewLink(user_id, company, by))
-        response = success_response("", 201, data={"link": link})
+        response = success_response(request, "", 201, data={"link": link})
         await store_response_without(request, conn, response, "link")
     return response
 

@@ -9,7 +9,7 @@ from service import json_codec, schema
 from service.documents import codes, money
 from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
-from service.documents.kind import NOTE, DocumentKind
+from service.documents.kind import INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import write_members
 from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.elements import get_object
@@ -21,6 +21,8 @@ from service.json_types import JsonMapping, JsonObject
 MAX_FORM_NUMBERS = 1000
 #: Years of a document's instants. The column code_year is a smallint.
 FIRST_YEAR, LAST_YEAR = 1990, 2999
+#: Kind -> the member of a body with its time of issue.
+ISSUED = {INVOICE: "issueDateTime", NOTE: "adjustmentNoteIssueDate"}
 #: The members that are days, as (object, member).
 DAYS = (("billingPeriod", "start"), ("billingPeriod", "end"), ("prepayment", "date"))
 
@@ -46,6 +48,14 @@ class Draft(NamedTuple):
         """The value of the document, prepaid or to be paid."""
         return self.stored["payable_amount"] + self.stored["prepaid_amount"]
 
+    def new_columns(self, zone: tzinfo, **more: object) -> JsonObject:
+        """Return the variables of document_insert, but for the company and the actor.
+
+        `more` are the columns of some kinds.
+        """
+        none = dict.fromkeys(("invoice_id", "consolidated_invoice_id", "month", "invoice_ids"))
+        return {"kind": self.kind.name, **none, **self.columns(zone), **more}
+
     def columns(self, zone: tzinfo) -> JsonObject:
         """Return the variables of document_update, but for the keys."""
         # The code of a note is unique in all years.
@@ -68,11 +78,13 @@ def parse_document_instant(body: JsonMapping, member: str) -> datetime:
     raise ValidationError([violation(f"/{member}", "format", message)])
 
 
-def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime) -> Draft:
+def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime | None = None) -> Draft:
     """Return the Draft of a body that is valid by its schema.
 
-    Raises ValidationError with all violations of size, codes, days, references and amounts.
+    `issue_date` is passed if the body does not decide it. Raises ValidationError for an issue date
+    that does not exist, and with all violations of size, codes, days, references and amounts.
     """
+    issue_date = issue_date or parse_document_instant(body, ISSUED[kind])
     try:
         sums = money.compute_document(body)
     except money.AmountError:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from aiohttp import web
 
+from service.http import app_keys
 from service.json_codec import encode
 
 _GZIP = re.compile(r"(?i)\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
@@ -85,11 +86,13 @@ def attachment_headers(filename: str) -> dict[str, str]:
 
 
 def success_response(
-    message: str, status: int = 200, warnings: list[dict[str, str]] | None = None, **members: object
+    request: web.Request, message: str, status: int = 200, **members: object
 ) -> web.Response:
     """Return `{"success": true, "message": …}` with further members such as `data`.
 
-    `warnings` lists members that are stored without effect, or were removed, if there are any.
+    `warnings` of the request, if there are any, are added: about members that are stored without
+    effect, were removed or are probably wrong.
     """
     body = {"success": True, "message": message, **members}
+    warnings = request.get(app_keys.WARNINGS)
     return json_response({**body, "warnings": warnings} if warnings else body, status)

@@ -16,7 +16,6 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.client import Portal
 from service.portal.errors import Held, PortalError, Throttled
-from service.submission import own_clients
 from service.submission.signers import Signers
 
 SCARCE_SECONDS = 5  # after a request was held
@@ -67,7 +66,7 @@ class SubmissionWaiters:
 class SubmissionContext:
     """The database, the portal client and the running tasks of one process.
 
-    Requests to the portal need the context of a company: see `sign_in`.
+    Requests to the portal need the context of a company: see `own_clients.sign_in`.
     """
 
     config: Config
@@ -82,14 +81,6 @@ class SubmissionContext:
     tasks: set[asyncio.Task[object]] = field(default_factory=set[asyncio.Task[object]])
     #: Operation of the portal -> monotonic time until which requests would be held.
     held: dict[str, float] = field(default_factory=dict[str, float])
-
-    async def sign_in(self, company_id: int) -> "CompanyContext":
-        """Return the context for the requests of one flow about a company.
-
-        It has the company's portal credentials as they are now, so that no flow mixes two logins.
-        """
-        own = await own_clients.load(self.database, self.config, company_id)
-        return CompanyContext(**vars(self), portal=self.shared_portal.for_company(own))
 
     def spawn(self, work: Coroutine[object, None, T]) -> asyncio.Task[T]:
         """Run a coroutine independently of its request; a graceful shutdown waits for it."""

@@ -14,6 +14,7 @@ from service.db.encryption import PORTAL_SECRET, DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.portal.logins import Login, OwnClient
+from service.submission.context import CompanyContext, SubmissionContext
 
 UNREADABLE = (
     "The company's portal credentials cannot be decrypted with the SECRET_KEY of the service; "
@@ -21,6 +22,15 @@ UNREADABLE = (
 )
 
 log = logging.getLogger(__name__)
+
+
+async def sign_in(context: SubmissionContext, company_id: int) -> CompanyContext:
+    """Return the context for the requests of one flow about a company.
+
+    It has the company's portal credentials as they are now, so that no flow mixes two logins.
+    """
+    own = await load(context.database, context.config, company_id)
+    return CompanyContext(**vars(context), portal=context.shared_portal.for_company(own))
 
 
 async def load(database: Database, config: Config, company_id: int) -> OwnClient | None:

@@ -24,6 +24,7 @@ from service.submission.machine.types import (
     Times,
     Write,
 )
+from service.submission.own_clients import sign_in
 
 #: The work on a claimed submission in one of its states.
 Flow = Callable[[CompanyContext, Claim], Awaitable[None]]
@@ -94,7 +95,7 @@ async def run_claimed(context: SubmissionContext, claim: Claim, flow: Flow) -> N
     After another error the claim expires and stays counted.
     """
     try:
-        await flow(await context.sign_in(claim.company_id), claim)
+        await flow(await sign_in(context, claim.company_id), claim)
     except Exception as error:
         if not is_interruption(error):
             log.error("submission %s: failed\n%s", claim, format_traceback(error))

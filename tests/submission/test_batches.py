@@ -13,6 +13,7 @@ import pytest
 from service.db.statements import sql
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
+from service.submission.own_clients import sign_in
 from service.submission.sending import batch, send
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, read_request
@@ -499,7 +500,7 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     context = asleep.app[SUBMISSION_CONTEXT]
     claim = await claim_next(context)
     assert await merge(context, claim) and not await merge(context, claim)
-    own = await context.sign_in(claim.company_id)
+    own = await sign_in(context, claim.company_id)
     for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):
         await send.send(own, Claim(other["company_id"], other["id"], 0))
         await send.send(own, Claim(other["company_id"], other["id"], 1))

@@ -14,6 +14,7 @@ from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.machine import state_machine
 from service.submission.machine.types import Change, NotReceived, RecordSightings, Sighting, Write
+from service.submission.own_clients import sign_in
 from service.submission.runner import SubmissionRun
 from service.submission.sending.send import PortalTransmission, StoredRequest, send
 from tests.api_invoices import create_invoice, create_valid_invoice
@@ -229,7 +230,7 @@ async def test_changed_documents_are_not_sent(
     if was_sent:
         assert await claimed.run("submission_send")
     await claimed.owner.execute(f"update submissions set state = 'Queued'; {change}")
-    await send(await claimed.context.sign_in(claimed.claim.company_id), claimed.claim)
+    await send(await sign_in(claimed.context, claimed.claim.company_id), claimed.claim)
     row = await claimed.submission()
     assert (row["state"], json_codec.loads(row["last_error"].encode())["code"]) == (
         "NeedsPerson",
@@ -280,7 +281,7 @@ async def test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sen
 async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) -> None:
     """The process paused between the intent and the send; its claim may be lost by now."""
     submission: Any = await results.load(claimed.context, claimed.claim)
-    context = await claimed.context.sign_in(claimed.claim.company_id)
+    context = await sign_in(claimed.context, claimed.claim.company_id)
     async with AsyncExitStack() as stack:
         request = PortalTransmission(context, SubmissionRun(claimed.claim, submission), stack)
         assert await request.admit() is None and await request.connect() is None

@@ -29,6 +29,7 @@ from service.submission.machine import cancellation as rules
 from service.submission.machine.cancellation import CancellationState, Cancelled, End, Wait
 from service.submission.machine.failures import FAILURES, refuse_cancellation
 from service.submission.machine.types import Change
+from service.submission.own_clients import sign_in
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +214,7 @@ async def _run(
     """
     async with context.database.reading(cancellation.company_id) as conn:
         doc: CancellationRow = await sql.cancellation_get(conn, **cancellation.key)
-    requests = _Requests(await context.sign_in(cancellation.company_id), cancellation, doc)
+    requests = _Requests(await sign_in(context, cancellation.company_id), cancellation, doc)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
     state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
     return await _write(context, cancellation, state, result)

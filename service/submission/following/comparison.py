@@ -51,6 +51,7 @@ from service.submission.machine.comparison_rules import (
     Verdict,
 )
 from service.submission.machine.types import CLOCK_TOLERANCE, ListingEnded
+from service.submission.own_clients import sign_in
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> No
 
     The time is at most FURTHEST, because the portal refuses longer listings. Raises PortalError.
     """
-    context, company_id = await context.sign_in(own_claim.company_id), own_claim.company_id
+    context, company_id = await sign_in(context, own_claim.company_id), own_claim.company_id
     async with context.database.reading(company_id) as conn:
         rows = await sql.comparison_unknown(conn, company_id=company_id)
     for row in rows:
@@ -185,7 +186,7 @@ async def compare(
     sent is recorded. A TIN that is not verified is not listed, and the hold of a company without a
     verified TIN does not end. Without a claim, no unknown outcome is decided. Raises PortalError.
     """
-    context = await context.sign_in(company_id)
+    context = await sign_in(context, company_id)
     async with context.database.reading(company_id) as conn:
         basis: BasisRow = await sql.comparison_basis(conn, company_id=company_id, furthest=FURTHEST)
         since = comparison_rules.first_moment(basis, days)

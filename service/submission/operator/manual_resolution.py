@@ -28,6 +28,7 @@ from service.submission.machine.types import (
     SubmittedDocument,
     Write,
 )
+from service.submission.own_clients import sign_in
 
 LONGEST_DELAY = timedelta(days=1)  # between a send and its arrival
 NOT_RECEIVED = "An operator has confirmed that the portal never received the document: {}"
@@ -95,7 +96,7 @@ async def resolve_as_received(
 
     Raises CannotResolve and PortalError.
     """
-    context = await context.sign_in(company_id)
+    context = await sign_in(context, company_id)
     case = await _load_case(context, company_id, submission_id)
     shown = [await _get_details(context, case, uuid) for uuid in uuids]
     submission = case.submission
@@ -133,7 +134,7 @@ async def resolve_as_not_received(
 
     Raises CannotResolve and PortalError.
     """
-    context = await context.sign_in(company_id)
+    context = await sign_in(context, company_id)
     case = await _load_case(context, company_id, submission_id)
     if valid := [doc.number for doc in case.docs if doc.status not in RELEASED]:
         raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")

@@ -27,6 +27,7 @@ from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.machine.failures import PERSON_SECONDS
 from service.submission.operator.login_check import REFUSED_CODE, describe_refusal
+from service.submission.own_clients import sign_in
 from service.submission.runner import retry_delay
 
 PERSON_WAIT = timedelta(seconds=PERSON_SECONDS)
@@ -133,7 +134,7 @@ class TinChecks:
 
     async def _ask(self, question: TinQuestion, taxpayer: str) -> ApiError | None:
         """Ask the portal on behalf of the company, and cache a confirmation."""
-        context = await self._context.sign_in(question.company_id)
+        context = await sign_in(self._context, question.company_id)
         try:
             await context.portal.validate_tin(
                 question.tin, question.id_type, question.id_value, taxpayer=taxpayer
