@@ -118,7 +118,8 @@ stated as (
   update document_states s
      set status = changed.status, attempts = case changed.status when 'Draft' then 0 else 1 end,
          outcome_at = case changed.status when 'Draft' then null else clock_timestamp() end,
-         failed_outcome = failed_outcome(changed.status, null, null, clock_timestamp())
+         failed_outcome = case when changed.status = 'Invalid'
+                               then submission_outcome('Invalid', null, clock_timestamp()) end
     from changed
    where s.company_id = :company_id and s.id = changed.id),
 submission as (

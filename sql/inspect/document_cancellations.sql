@@ -15,12 +15,12 @@ select d.id as submitted_document,
        a.request_id,
        d.cancelled_at,
        d.uuid
-  from submissions_numbered(:company_id, :'number') k
-  join submitted_documents d on d.company_id = :company_id and d.id = k.submitted_document
+  from documents_numbered(:company_id, :'number') k
+  join submitted_documents d on d.company_id = :company_id and d.document_id = k.id
   left join audit_records a
     on a.company_id = :company_id
    and a.action = 'cancel'
-   and a.subject = k.document
+   and a.subject = document_name(k.kind, k.id)
    and a.before_sha256 = decode(d.document_hash, 'hex')
  where a.id is not null or d.cancelled_at is not null
  order by d.id desc, a.id desc;

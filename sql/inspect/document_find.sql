@@ -22,7 +22,5 @@ select document_name(k.kind, k.id) as document,
        d.submitted_at + interval '72 hours' as cancellable_until,
        d.validation_link
   from documents_numbered(:company_id, :'number') k
-  left join submissions_numbered(:company_id, :'number') n
-         on n.document = document_name(k.kind, k.id)
-  left join submitted_documents d on d.company_id = :company_id and d.id = n.submitted_document
+  left join submitted_documents d on d.company_id = :company_id and d.document_id = k.id
  order by k.issue_date desc, d.id desc;

@@ -10,9 +10,9 @@ with document as (
   select id, kind, document_name(kind, id) as name
     from documents_numbered(:company_id, :'number')
 ), submitted as (
-  select d.number, d.submission_id, d.earlier_submissions, k.document as name
-    from submissions_numbered(:company_id, :'number') k
-    join submitted_documents d on d.company_id = :company_id and d.id = k.submitted_document
+  select d.number, d.submission_id, d.earlier_submissions, k.name
+    from document k
+    join submitted_documents d on d.company_id = :company_id and d.document_id = k.id
 )
 select at, name as document, what, detail
   from (select v.created_at as at, k.name, v.type as what, v.data::text as detail

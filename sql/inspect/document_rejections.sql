@@ -15,8 +15,8 @@ select d.id as submitted_document,
        coalesce(e.value ->> 'message', s.last_error ->> 'message') as message,
        d.rejection_requested_at as buyer_asked_at,
        d.rejection_reason as buyer_says
-  from submissions_numbered(:company_id, :'number') k
-  join submitted_documents d on d.company_id = :company_id and d.id = k.submitted_document
+  from documents_numbered(:company_id, :'number') k
+  join submitted_documents d on d.company_id = :company_id and d.document_id = k.id
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id
   left join lateral jsonb_array_elements(d.errors) with ordinality as e (value, place) on true
  where d.status in ('Invalid', 'Rejected', 'NotSent') or d.rejection_requested_at is not null

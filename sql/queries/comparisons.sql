@@ -209,16 +209,6 @@ select d.id, d.number, d.document_type, d.uuid, d.submitted_at
                 and s.last_sent_at >= c.created_at
                 and s.last_sent_at < coalesce(c.removed_at, 'infinity')));
 
--- name: comparison_elsewhere :many
--- Return those of some listed documents that other companies have recorded as theirs, and those
--- that they may have sent under the TIN with an outcome still unknown, without `is_recorded`.
-select uuid, true as is_recorded from uuids_shared(:company_id, :uuids::text[])
-union all
-select uuid, false
-  from uuids_attempted_elsewhere(
-         :company_id, :tin, :uuids::text[], :numbers::text[], :types::text[],
-         :issue_times::timestamptz[]);
-
 -- name: comparison_move :value
 -- Move a Queued submission if the portal lists a document with one of its numbers: to Uncertain if
 -- it may be its document, which the portal has received at :received_at, so that the next

@@ -43,10 +43,10 @@ returning submitted_document_id;
 
 -- name: submission_refuse :exec
 -- Record that the submission of a locked document was refused before anything was stored for it: as
--- its last submission, and as an event. :failure is that of failed_outcome().
+-- its last submission, and as an event. :failure is that of submission_outcome().
 with subject as (
   update document_states
-     set failed_outcome = failed_outcome('NotSent', null, :failure::jsonb, refused.at),
+     set failed_outcome = submission_outcome('NotSent', null, refused.at, :failure::jsonb),
          outcome_at = refused.at, updated_at = refused.at
     from clock_timestamp() as refused(at)
    where company_id = :company_id and id = :document_id
@@ -354,7 +354,9 @@ with wanted as (
     join wanted w on w.id = former.id
    where d.company_id = :company_id and d.id = former.id
   returning d.id, d.kind, d.document_id, d.status, w.subject_status, w.failure,
-            failed_outcome(d.status, d.errors, w.failure, d.updated_at) as failed_outcome,
+            case when d.status in ('NotSent', 'Invalid', 'Rejected')
+                 then submission_outcome(d.status, d.errors -> 0, d.updated_at, w.failure) end
+              as failed_outcome,
             d.updated_at,
             former.status as before, former.is_unrequested
 ), adjusting as (

@@ -1205,7 +1205,7 @@ APART = (
     removal(
         "tin-decided-without-its-lock",
         REFUSE_TAKEN_TIN,
-        "  perform public.lock_tin(new.tin);\n",
+        "  perform pg_advisory_xact_lock(hashtextextended('TIN ' || new.tin, 0));\n",
         f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",
     ),
     Mutant(

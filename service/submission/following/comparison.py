@@ -326,10 +326,10 @@ async def _find_elsewhere(
     conn: Connection, span: _Span, listing: Sequence[Document]
 ) -> tuple[set[str], set[str]]:
     """Return the listed uuids that other companies have recorded, and may have sent."""
-    rows = await sql.comparison_elsewhere(
+    rows = await sql.uuids_elsewhere(
         conn,
-        company_id=span.company_id,
-        tin=span.tin,
+        company=span.company_id,
+        own_tin=span.tin,
         uuids=[listed.uuid for listed in listing],
         numbers=[listed.number for listed in listing],
         types=[listed.type_code for listed in listing],

@@ -4,6 +4,25 @@ create or replace function attention(shown_for interval)
   returns table (kind text, company_id bigint, id bigint, since timestamptz, facts jsonb)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
+    -- For each submission of whose open documents exactly one listed document each was found.
+    with adoptions as (
+      select d.company_id, d.submission_id,
+             format('python run.py resolve-submission %s --company %s --received %s',
+                    d.submission_id,
+                    d.company_id,
+                    string_agg(f.uuid, ' ' order by d.id)) as command
+        from public.submissions s
+        join public.submitted_documents d
+          on d.company_id = s.company_id and d.submission_id = s.id
+        left join public.findings f
+               on f.company_id = d.company_id
+              and f.submitted_document_id = d.id
+              and f.kind = 'adoptable'
+              and f.resolved_at is null
+       where s.state = 'NeedsPerson' and d.status in ('Submitting', 'Submitted', 'Valid')
+       group by d.company_id, d.submission_id
+      having count(*) = count(f.uuid) and count(*) = count(distinct d.id)
+    )
     select 'submission', s.company_id, s.id, s.updated_at,
            jsonb_build_object(
              'tin', s.tin,
@@ -13,7 +32,7 @@ create or replace function attention(shown_for interval)
              'request_sha256', encode(s.request_sha256, 'hex'),
              'submission_uid', s.submission_uid,
              'last_error', s.last_error,
-             'adopt_with', public.adoption_command(s.company_id, s.id),
+             'adopt_with', a.command,
              'documents', (
                select jsonb_agg(jsonb_build_object(
                           'number', d.number,
@@ -33,6 +52,7 @@ create or replace function attention(shown_for interval)
                  from public.portal_sightings e
                 where e.company_id = s.company_id and e.submission_id = s.id))
       from public.submissions s
+      left join adoptions a on a.company_id = s.company_id and a.submission_id = s.id
      where s.state = 'NeedsPerson'
     union all
     select 'finding', f.company_id, f.id, f.found_at,
@@ -51,8 +71,11 @@ create or replace function attention(shown_for interval)
                     'what', 'The portal has a document with the number, type and issue time of one '
                             'that needs a person. '
                             'The command adopts it if it is the document that was sent.',
-                    'adopt_with', (select public.adoption_command(d.company_id, d.submission_id)
+                    'adopt_with', (select a.command
                                      from public.submitted_documents d
+                                     join adoptions a
+                                       on a.company_id = d.company_id
+                                      and a.submission_id = d.submission_id
                                     where d.company_id = f.company_id
                                       and d.id = f.submitted_document_id))
                 when 'cancelled_elsewhere' then

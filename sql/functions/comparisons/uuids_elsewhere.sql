@@ -1,9 +1,9 @@
 -- Each listed document has a uuid, number, type and issue time. A type or an issue time may be
 -- null.
-create or replace function uuids_attempted_elsewhere(
+create or replace function uuids_elsewhere(
     company bigint, own_tin text, uuids text[], numbers text[], types text[],
     issue_times timestamptz[])
-  returns table (uuid text)
+  returns table (uuid text, is_recorded boolean)
   stable security definer set search_path = pg_catalog, public language sql
   begin atomic
     -- The companies that have sent under the TIN: one index lookup for each.
@@ -22,7 +22,15 @@ create or replace function uuids_attempted_elsewhere(
                             order by t.company_id
                             limit 1) n
     )
-    select l.uuid
+    select d.uuid, true
+      from public.submitted_documents d
+     where d.uuid = any (uuids) and d.company_id <> company
+    union
+    select e.uuid, true
+      from public.portal_sightings e
+     where e.uuid = any (uuids) and e.company_id <> company and e.via in ('submit', 'search')
+    union all
+    select l.uuid, false
       from unnest(uuids, numbers, types, issue_times) l (uuid, number, document_type, issued_at)
      where exists (select
                      from senders o
@@ -36,7 +44,8 @@ create or replace function uuids_attempted_elsewhere(
                       and (l.document_type is null or d.document_type = l.document_type)
                       and (l.issued_at is null or d.issued_at = l.issued_at));
   end;
-call run_across_companies('uuids_attempted_elsewhere');
-comment on function uuids_attempted_elsewhere is
-  'Uuids of listed documents that may be documents which other companies sent under the TIN with '
-  'an outcome still unknown.';
+call run_across_companies('uuids_elsewhere');
+comment on function uuids_elsewhere is
+  'Uuids of listed documents that other companies have recorded as theirs, in a submitted document '
+  'or as a sighting, or, without is_recorded, may have sent under the TIN with an outcome still '
+  'unknown.';
