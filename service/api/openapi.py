@@ -216,7 +216,9 @@ def _query_parameter(parameter: QueryParameter, components: Components) -> JsonO
 #: Request header -> predicate: whether an operation accepts it.
 TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
     "Idempotency-Key": lambda operation: operation.method == "POST",
-    "If-Match": lambda operation: operation.method in ("PUT", "DELETE"),
+    "If-Match": lambda operation: (
+        operation.method in ("PUT", "DELETE") or operation.name.startswith(("submit_", "cancel_"))
+    ),
     "If-None-Match": lambda operation: operation.is_record,
 }
 

@@ -17,6 +17,7 @@ from service.errors import ApiError, BadRequest, Conflict, Forbidden, make_reaso
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
 from service.http.requests import (
+    check_if_match,
     not_found,
     or_not_found,
     read_path_id,
@@ -77,7 +78,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",
         name=f"submit_{name}",
-    )(partial(submit, kind))
+    )(partial(submit, documents))
     Operation(
         documents.group,
         "POST",
@@ -101,7 +102,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
         "`cancellation_requested_at` is set meanwhile, and a repeated request sends the "
         "cancellation again.",
         name=f"cancel_{name}",
-    )(partial(cancel_latest, kind))
+    )(partial(cancel_latest, documents))
     Operation(
         documents.group,
         "GET",
@@ -124,35 +125,47 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     )(partial(get_submitted_document, kind))
 
 
-async def submit(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
+async def submit(documents: Documents, request: web.Request, body: JsonObject) -> web.Response:
     """Submit a document to the portal, and return its outcome.
 
     A submitted document is not sent again. Raises Unavailable if the dedicated session is lost:
     without it nothing can be sent.
     """
+    kind = documents.kind
     document_id = read_path_id(request, kind.title)
     await request.app[app_keys.SESSION].ready()
-    guard = partial(_check_and_store_key, request, kind, body.get("resubmit", False))
+    guard = partial(_check_submit, request, documents, body.get("resubmit", False))
     message = await submit_to_portal(
         request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], kind, document_id, guard
     )
     return responses.success_response(request, message)
 
 
-async def _check_and_store_key(
+async def _check_submit(
     request: web.Request,
-    kind: DocumentKind,
+    documents: Documents,
     resubmits: bool,
     conn: Connection,
     row: Row,
 ) -> None:
-    """Store the request's Idempotency-Key with the submission of a locked document.
+    """Raise Conflict for a cancelled document that has not changed since, unless it is resubmitted.
 
-    Raises Conflict for a cancelled document that has not changed since, unless the client resubmits
-    it.
+    Otherwise see _check_and_store_key.
     """
-    if is_reissue(row) and kind is not CONSOLIDATED and not resubmits:
-        raise already_cancelled(kind)
+    if is_reissue(row) and documents.kind is not CONSOLIDATED and not resubmits:
+        raise already_cancelled(documents.kind)
+    await _check_and_store_key(request, documents, row["id"], conn)
+
+
+async def _check_and_store_key(
+    request: web.Request, documents: Documents, document_id: int, conn: Connection
+) -> None:
+    """Store the request's Idempotency-Key with what is to be done with a locked document.
+
+    Raises PreconditionFailed if If-Match does not match the document.
+    """
+    key = {"company_id": request[app_keys.COMPANY], "id": document_id}
+    await check_if_match(request, conn, documents.get, **key)
     await idempotency.store_key(request, conn)
 
 
@@ -167,11 +180,14 @@ async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) 
     )
 
 
-async def cancel_latest(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
+async def cancel_latest(
+    documents: Documents, request: web.Request, body: JsonObject
+) -> web.Response:
     """Cancel the latest submitted document within 72 hours after its submission. Spec: Errors"""
+    document_id = read_path_id(request, documents.kind.title)
     reason = body.get("reason", "Cancelled by the issuer")
-    guard = partial(idempotency.store_key, request)
-    order = cancel.CancelOrder(kind, read_path_id(request, kind.title), reason, guard)
+    guard = partial(_check_and_store_key, request, documents, document_id)
+    order = cancel.CancelOrder(documents.kind, document_id, reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
     return responses.success_response(request, CANCELLED)
 

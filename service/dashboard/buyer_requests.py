@@ -5,7 +5,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from service.dashboard.documents import read_page
-from service.dashboard.operations import Failed, call, read
+from service.dashboard.formats import TEXTS
+from service.dashboard.operations import SHOWN, Failed, call, read, read_tagged
 from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
@@ -36,12 +37,16 @@ async def show_list(request: web.Request, message: str | None = None) -> web.Res
 
 @page("POST", "/requests/{id:[0-9]+}/{choice:approve|reject|reopen}", right=WRITE)
 async def decide(request: web.Request) -> web.Response:
-    """Approve or reject a request, or make it pending again."""
+    """Approve or reject a request as the page has shown it, or make it pending again."""
     choice = request.match_info["choice"]
     body = {"status": CHOICES[choice]}
     if choice == "reject" and (reason := request[FORM].get("reason", "").strip()):
         body["reason"] = reason
     path = f"{API}/{request.match_info['id']}"
+    record, request[SHOWN] = await read_tagged(request, path)
+    changed = TEXTS["errors"]["changed_meanwhile"]
+    if request[FORM].get("shown", record["updated_at"]) != record["updated_at"]:
+        return await show_list(request, changed)
     answer = await call(request, "PUT", path, body)
     if answer.is_success:  # The person stays on the page of the queue.
         if choice == "approve" and not (await read(request, path))["invoice_id"]:
@@ -50,4 +55,4 @@ async def decide(request: web.Request) -> web.Response:
         return redirect(f"/requests?{urlencode({**place, 'notice': choice})}")
     if answer.status == 404:
         raise Failed(answer)
-    return await show_list(request, answer.message)
+    return await show_list(request, changed if answer.status == 412 else answer.message)

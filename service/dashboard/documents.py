@@ -19,6 +19,8 @@ from service.dashboard import pages
 from service.dashboard.formats import amount, listed_party
 from service.dashboard.numbers import read_number
 from service.dashboard.operations import (
+    ETAG,
+    SHOWN,
     Failed,
     Findings,
     answer_bytes,
@@ -217,7 +219,8 @@ async def show_document(
 ) -> web.Response:
     """Return the page of a document."""
     place = f"{kind.api}/{request.match_info['id']}"
-    record = await read(request, place)
+    shown = (await call(request, "GET", place)).require_success()
+    record: JsonMapping = shown.value
     submitted = await read(request, f"{place}/submitted-documents")
     checks = await check(request, place) if record["status"] in ("Draft", "Invalid") else None
     activity = await read_own(
@@ -235,6 +238,7 @@ async def show_document(
         status,
         kind=kind,
         record=record,
+        etag=shown.headers["ETag"],
         target=target,
         currency=currency,
         home=_compute_home(record, sums),
@@ -344,9 +348,10 @@ def _find_time_left(submitted: Sequence[JsonMapping]) -> timedelta | None:
 
 
 async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
-    """Submit, cancel or delete a document, and show the outcome."""
+    """Submit, cancel or delete a document as the page has shown it, and show the outcome."""
     place = f"{kind.api}/{request.match_info['id']}"
     form = request[FORM]
+    request[SHOWN] = form.get(ETAG, "")
     if action == "delete":
         answer = await call(request, "DELETE", place)
     elif action == "submit":

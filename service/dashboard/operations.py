@@ -35,6 +35,8 @@ PASSED_HEADERS = (
 )
 #: The field of a form with the ETag of the record that it changes.
 ETAG = "etag"
+#: The ETag of the record that a button of a page concerns, as the page has shown it.
+SHOWN = web.RequestKey("shown_etag", str)
 ANSWER_BYTES = web.RequestKey("answer_bytes", int)
 
 #: Calls the handler of an operation, and returns its response, also for an exception.
@@ -137,10 +139,12 @@ async def run_operation(
     """Run the operation of a path, without middleware, and return its response.
 
     Its request has the values of the page's request, such as the company, but none of its headers.
-    A PUT changes only the record that the form was made from, if the form names its ETag.
+    It changes only the record that the page has shown, if the page names its ETag. That of a form
+    is only for a PUT, because what follows the PUT concerns the changed record.
     """
     headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
-    if method == "PUT" and (tag := request.get(FORM, NO_FORM).get(ETAG)):
+    tag = request.get(FORM, NO_FORM).get(ETAG) if method == "PUT" else None
+    if method != "GET" and (tag := request.get(SHOWN) or tag):
         headers["If-Match"] = tag
     called = request.clone(method=method, rel_url=URL(target, encoded=True), headers=headers)
     match = await request.app.router.resolve(called)

@@ -46,6 +46,8 @@ def describe_submitting(state: str, is_held: bool) -> str:
 
 def describe_failure(action: str, answer: Answer) -> str:
     """Return why a document was not submitted, cancelled or deleted."""
+    if answer.status == 412:
+        return TEXTS["errors"]["changed_meanwhile"]
     return TEXT["failures"].get(action, {}).get(answer.value.get("code")) or answer.message
 
 

@@ -352,6 +352,22 @@ async def test_a_stale_if_match_is_refused(api: Client) -> None:
     await expect(api, 200, "DELETE", path, headers={"If-Match": "*"})
 
 
+async def test_a_stale_if_match_submits_and_cancels_nothing(api: Client) -> None:
+    path = f"/api/invoices/{await create_invoice(api)}"
+    stale = {"If-Match": '"another"'}
+    submit, cancel = f"{path}/submit-to-portal", f"{path}/cancel-latest-invoice-submitted"
+    await expect(api, 412, "POST", submit, json={}, headers=stale)
+    async with api.get(path) as response:
+        headers = {"If-Match": response.headers["ETag"]}
+    await expect(api, 200, "POST", submit, json={}, headers=headers)
+    # What is done already needs no match.
+    await expect(api, 200, "POST", submit, json={}, headers=headers)
+    await expect(api, 412, "POST", cancel, json={}, headers=headers)
+    async with api.get(path) as response:
+        headers = {"If-Match": response.headers["ETag"]}
+    await expect(api, 200, "POST", cancel, json={}, headers=headers)
+
+
 async def test_a_repeated_webhook_creation_shows_its_secret_once(
     start: StartService, owner: asyncpg.Connection
 ) -> None:

@@ -13,7 +13,7 @@ from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
 from service.documents.ubl import parties
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import wait_for_status
+from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import create_record, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
@@ -262,6 +262,22 @@ async def test_an_answer_to_a_request_keeps_the_place_in_the_queue(
     assert "The request is rejected." in member.words and "No request matches." in member.words
     _, record = await request_json(site, "GET", f"/api/einvoice-requests/{request_id}")
     assert record["status"] == "Reject"
+
+
+async def test_an_approval_concerns_only_the_request_that_was_shown(
+    site: Client, member: Visitor
+) -> None:
+    invoice_id = await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
+    asked = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
+    request_id = (await create_record(site, "/api/einvoice-requests", **asked))["id"]
+    await member.get("/requests")
+    shown = re.search(r'name="shown" value="([^"]+)"', member.text)
+    assert shown
+    place = f"/api/einvoice-requests/{request_id}"
+    assert (await request_json(site, "PUT", place, json={"name": "Siti"}))[0] == 200
+    await member.post(f"/requests/{request_id}/approve", {"shown": shown[1]})
+    assert "Somebody has changed this" in member.words and "Siti" in member.words
+    assert (await get_invoice(site, invoice_id))["buyer"] is None
 
 
 async def test_the_page_says_why_a_second_request_is_not_approved(

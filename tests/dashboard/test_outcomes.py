@@ -12,9 +12,9 @@ from service.commands.reconcile import hold_sending
 from service.config import read_config
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import cancel_latest, submit
+from tests.api_requests import cancel_latest, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
-from tests.dashboard.test_invoice_form import FormReader
+from tests.dashboard.test_invoice_form import FormReader, read_etag
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer
 from tests.harness.visitors import Visitor
@@ -220,3 +220,29 @@ async def test_a_cancelled_document_is_not_submitted_again_by_an_old_page(
     member = await sign_in(site, "member")
     await member.fill_in(f"/invoices/{invoice_id}", path=f"/invoices/{invoice_id}/submit")
     check_words(member.words, "It was cancelled and has not changed since.")
+
+
+@pytest.mark.parametrize("action", ["submit", "cancel", "delete"])
+async def test_a_button_concerns_only_what_its_page_has_shown(
+    action: str, start: StartService, sign_in: SignIn
+) -> None:
+    site = await start()
+    is_sent = action == "cancel"
+    invoice_id = await (create_valid_invoice(site) if is_sent else create_invoice(site))
+    page, member = f"/invoices/{invoice_id}", await sign_in(site, "member")
+    await member.get(page)
+    shown = {"reason": "Wrong amount", "etag": read_etag(member.text)}
+    if is_sent:
+        await cancel_latest(site, invoice_id)
+    changed = {"buyer": buyer(name="Tan Ah Kow")}
+    assert (await request_json(site, "PUT", f"/api{page}", json=changed))[0] == 200
+    if is_sent:
+        await submit(site, invoice_id)
+        await wait_for_status(site, invoice_id, "Valid")
+    before = await request_json(site, "GET", f"/api{page}")
+    await member.post(f"{page}/{action}", shown)
+    assert member.status == 412
+    check_words(member.words, "Somebody has changed this since you opened the page")
+    assert await request_json(site, "GET", f"/api{page}") == before
+    await member.post(f"{page}/{action}", {**shown, "etag": read_etag(member.text)})
+    assert member.status == 200 and "Somebody" not in member.words

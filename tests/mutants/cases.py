@@ -883,10 +883,29 @@ KEPT = (
         "            await guard(conn, row)\n",
         "tests/api/test_idempotency_claims.py::test_a_submit_without_its_key_does_not_resend_a_cancelled_document",
     ),
+    removal(
+        "submit-of-what-was-not-shown",
+        "service/api/submissions.py",
+        "    await check_if_match(request, conn, documents.get, **key)\n",
+        "tests/api/test_repetition.py::test_a_stale_if_match_submits_and_cancels_nothing",
+    ),
+    removal(
+        "button-about-what-was-not-shown",
+        "service/dashboard/documents.py",
+        '    request[SHOWN] = form.get(ETAG, "")\n',
+        "tests/dashboard/test_outcomes.py::test_a_button_concerns_only_what_its_page_has_shown",
+    ),
+    Mutant(
+        "approval-of-what-was-not-shown",
+        "service/dashboard/buyer_requests.py",
+        '    if request[FORM].get("shown", record["updated_at"]) != record["updated_at"]:\n',
+        "    if False:\n",
+        "tests/dashboard/test_documents.py::test_an_approval_concerns_only_the_request_that_was_shown",
+    ),
     Mutant(
         "late-submit-of-a-cancelled-document",
         "service/api/submissions.py",
-        "if is_reissue(row) and kind is not CONSOLIDATED and not resubmits:",
+        "if is_reissue(row) and documents.kind is not CONSOLIDATED and not resubmits:",
         "if False:",
         "tests/submission/test_cancel.py::test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document",
     ),
@@ -1081,8 +1100,8 @@ APART = (
     Mutant(
         "form-overwrites-a-change-that-it-has-not-shown",
         "service/dashboard/operations.py",
-        'if method == "PUT" and (tag :=',
-        'if method == "PATCH" and (tag :=',
+        '.get(ETAG) if method == "PUT" else None',
+        '.get(ETAG) if method == "PATCH" else None',
         "tests/dashboard/test_invoice_form.py"
         "::test_a_form_does_not_overwrite_a_change_that_it_has_not_shown",
     ),
