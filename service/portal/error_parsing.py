@@ -76,6 +76,15 @@ def clean_json(value: Json) -> Json:
     return value
 
 
+def is_portal_error(body: Json) -> bool:
+    """Return whether a body is an error in one of the portal's three formats."""
+    if not isinstance(body, dict):
+        return False
+    members = fold_members(body)
+    is_own = isinstance(members.get("error"), dict) or "errorcode" in members
+    return is_own or members.keys() >= PROBLEM_DETAILS
+
+
 def is_not_found(body: Json) -> bool:
     """Return whether a body is a "not found" in one of the portal's three formats."""
     if not isinstance(body, dict):

@@ -45,28 +45,23 @@ class TruncatedListing(Unclear):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Later(PortalError):
-    """A request that may be repeated after `retry_after`.
+class Throttled(PortalError):
+    """Too many requests; this one was not processed, and may be repeated after `retry_after`.
 
     `operation` names the operation that has to pause for all companies, or is None if only this
     request has to wait. With a company's own client, it is the one that pauses for this client.
     """
 
+    code = "TooManyRequests"
     retry_after: timedelta
     operation: str | None = None
-
-
-class Throttled(_Later):
-    """Too many requests; this one was not processed."""
-
-    code = "TooManyRequests"
 
 
 class Held(Throttled):
     """The request was not sent: the local rate limit is exhausted or a portal pause is in force."""
 
 
-class Duplicate(_Later):
+class Duplicate(PortalError):
     """The portal received the same bytes before. Look up the earlier result. Portal: 1.7"""
 
     code = "DuplicateSubmission"

@@ -23,6 +23,7 @@ from service.portal.error_parsing import (
     clean_text,
     flatten_error,
     fold_members,
+    is_portal_error,
     login_errors,
 )
 from service.portal.errors import (
@@ -170,14 +171,9 @@ def _check(response: PortalResponse, expected: int) -> None:
         raise _unclear(response, f"The portal responded with status {status}.")
     if status == 401:
         raise LoginRefused("The portal refuses a new token.", **facts)
-    if is_submit and status == 422 and authority_code(body) in (None, "DuplicateSubmission"):
-        raise Duplicate(
-            "The portal received the same submission before.",
-            retry_after=pause,
-            operation=operation,
-            **facts,
-        )
-    if is_submit and not errors:
+    if is_submit and status == 422 and authority_code(body) == Duplicate.code:
+        raise Duplicate("The portal received the same submission before.", **facts)
+    if is_submit and not (errors and is_portal_error(body)):
         reason = f"Refused with status {status}, but not in the portal's error format."
         raise _unclear(response, reason)
     raise _refused(response, body)
@@ -305,7 +301,9 @@ def receipt(response: PortalResponse) -> SubmissionReceipt:
         for row in accepted
     }
     refusals = {
-        require(row, "invoiceCodeNumber", number): flatten_error(row.get("error"))
+        require(row, "invoiceCodeNumber", number): (
+            flatten_error(row.get("error")) or [UNREADABLE_REASONS]
+        )
         for row in rejected
     }
     if len(uuids.keys() | refusals.keys()) < len(accepted) + len(rejected):

@@ -203,7 +203,7 @@ def _make_submission(
         client_id=row["client_id"],
         submission_uid=row["submission_uid"],
         possibly_received=row["possibly_received"],
-        refusal=error if error.get("code") == state_machine.REFUSED_AGAIN else None,
+        refusal=error if error.get("code") in state_machine.KEPT_CODES else None,
         unknown_since=_parse_time(error.get("since")) if is_unknown else None,
         searched_at=_parse_time(error.get("searched_at")) if is_unknown else None,
     )

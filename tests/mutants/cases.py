@@ -282,9 +282,10 @@ EVIDENCE = (
     Mutant(
         "receipt-not-read-confirms-absence",
         "service/submission/following/unknown_outcomes.py",
-        "reaches_back and _receipt_uids(submission) <= self.receipts.keys()",
-        "reaches_back",
-        f"{UNKNOWN}::test_receipt_that_was_not_read_confirms_no_absence",
+        "        if not _receipt_uids(submission) <= self.receipts.keys():\n",
+        "        if False:\n",
+        "tests/submission/test_unknown_outcomes.py"
+        "::test_receipt_that_was_not_read_confirms_no_absence",
     ),
     Mutant(
         "look-up-longer-than-the-portal-lists",
@@ -459,8 +460,8 @@ ONCE = (
     Mutant(
         "same-payload-taken-as-a-refusal",
         "service/portal/responses.py",
-        'in (None, "DuplicateSubmission"):',
-        "in ():",
+        "authority_code(body) == Duplicate.code:",
+        "False:",
         f"{SEND_OUTCOMES}[422 duplicate]",
     ),
     Mutant(
@@ -941,16 +942,17 @@ KEPT = (
     Mutant(
         "unreadable-reasons-awaited-for-ever",
         "service/submission/following/poll.py",
-        "isinstance(why, Throttled) or not _gives_up(context, submission, there)",
+        "isinstance(why, Throttled) or is_open",
         "True",
-        "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[False]",
+        "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[False-shown0]",
     ),
     Mutant(
         "duplicate-without-readable-reasons-called-invalid",
         "service/submission/following/poll.py",
-        "return not submission.possibly_received and submission.now",
-        "return submission.now",
-        "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[True]",
+        "is_open = submission.possibly_received or not",
+        "is_open = not",
+        "tests/submission/test_submission.py"
+        "::test_an_invalid_document_without_readable_reasons[True-shown0]",
     ),
     Mutant(
         "name-of-an-invited-person-shown",
@@ -3254,6 +3256,70 @@ EMBEDDED = (
     ),
 )
 
+RESPONSES: tuple[Mutant, ...] = (
+    Mutant(
+        "refusal-of-a-gateway-believed",
+        "service/portal/responses.py",
+        "not (errors and is_portal_error(body))",
+        "not errors",
+        "tests/portal/test_portal_client.py::test_a_request_raises_the_error_class_of_its_response",
+    ),
+    removal(
+        "reported-duplicate-released",
+        "service/submission/machine/state_machine.py",
+        '    if refusal:\n        return Write("NeedsPerson", error=REPORTED)\n',
+        "tests/submission/test_faults.py"
+        "::test_a_reported_duplicate_that_is_not_listed_needs_manual_review",
+    ),
+    removal(
+        "unread-receipt-counts-as-read",
+        "service/submission/following/unknown_outcomes.py",
+        "            if not (isinstance(why, Refused) and why.is_missing):\n"
+        "                return Listing()\n",
+        "tests/submission/test_unknown_outcomes.py"
+        "::test_only_a_receipt_that_the_portal_has_answered_counts_as_read",
+    ),
+    removal(
+        "missing-first-send-ruled-out",
+        "service/submission/following/matching.py",
+        " and not submission.possibly_received",
+        "tests/submission/test_document_identity.py"
+        "::test_a_missing_first_send_of_a_resent_document_decides_nothing",
+    ),
+    Mutant(
+        "missing-copy-of-a-first-send-ruled-out",
+        "service/submission/following/matching.py",
+        "            not candidate.submission.possibly_received\n",
+        "            True\n",
+        "tests/submission/test_document_identity.py"
+        "::test_a_missing_first_send_of_a_resent_document_decides_nothing",
+    ),
+    Mutant(
+        "absent-reasons-believed",
+        "service/submission/following/poll.py",
+        'if shown.status != "Invalid" or shown.errors in ([], errors):',
+        "if False:",
+        "tests/submission/test_submission.py"
+        "::test_an_invalid_document_without_readable_reasons[True-shown1]",
+    ),
+    Mutant(
+        "resent-document-without-reasons-not-reviewed",
+        "service/submission/machine/state_machine.py",
+        "    if event.unreadable:\n",
+        "    if False:\n",
+        "tests/submission/test_submission.py"
+        "::test_an_invalid_document_without_readable_reasons[True-shown1]",
+    ),
+    removal(
+        "refused-cancellation-kept-open",
+        "service/submission/machine/cancellation.py",
+        "        if code is not None and not state.may_have_arrived:\n"
+        "            return state, End(code)\n",
+        "tests/submission/test_cancel.py"
+        "::test_a_refused_cancellation_ends_although_the_document_is_unreadable",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *EVIDENCE,
@@ -3275,4 +3341,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *PEOPLE,
     *UNSENT,
     *EMBEDDED,
+    *RESPONSES,
 )

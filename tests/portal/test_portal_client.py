@@ -39,7 +39,7 @@ from service.portal.errors import (
     Unclear,
 )
 from service.portal.open_submission import OpenSubmission
-from service.portal.responses import SubmissionReceipt
+from service.portal.responses import UNREADABLE_REASONS, SubmissionReceipt
 from tests.conftest import until
 from tests.harness.paths import DOCUMENTS
 from tests.portal.slow_tls import make_authority
@@ -303,13 +303,18 @@ SUBMITS: dict[type[Exception], dict[str, Response]] = {
         "400 cut": http(400, refusal("BadStructure"), length=9999),
         "400 without an error": http(400, {}),
         "404 page": http(404, PAGE, "text/html"),
+        "403 of a gateway": http(403, {"message": "Forbidden"}),
+        "404 of a gateway": http(404, {"statusCode": 404, "message": "Resource not found"}),
+        "423 of a gateway": http(423, {"error": "Maintenance."}),
+        "422 empty": http(422),
+        "422 page": http(422, PAGE, "text/html"),
     },
+    Duplicate: {"422": http(422, refusal("DuplicateSubmission"))},
     Refused: {
         "404 standard": http(404, STANDARD),
         "404 problem": http(404, PROBLEM, "application/problem+json"),
         "422 other": http(422, refusal("ValidationError")),
     },
-    Duplicate: {"422 empty": http(422), "422 page": http(422, PAGE, "text/html")},
     Throttled: {
         "429 empty": http(429),
         "429 page": http(429, PAGE, "text/html"),
@@ -747,12 +752,11 @@ def retry_at(moment: datetime) -> dict[str, str]:
         ({"Retry_After": "Sun, 01 Jan 2090 00:00:00 GMT"}, 900),
     ],
 )
-@pytest.mark.parametrize("status, error", [(429, Throttled), (422, Duplicate)])
 async def test_retry_after_accepts_seconds_or_a_date_within_bounds(
-    status: int, error: type[Throttled] | type[Duplicate], headers: dict[str, Any], expected: int
+    headers: dict[str, Any], expected: int
 ) -> None:
-    async with portal_to(http(status, **headers)) as (portal, _):
-        with pytest.raises(error) as raised:
+    async with portal_to(http(429, **headers)) as (portal, _):
+        with pytest.raises(Throttled) as raised:
             await portal.submit(TIN, b"{}")
     assert raised.value.retry_after == timedelta(seconds=expected)
 
@@ -780,15 +784,20 @@ async def test_a_submission_is_sent_unchanged_and_returns_its_receipt() -> None:
     )
 
 
-async def test_a_submission_can_be_rejected_as_a_whole() -> None:
-    rejected = [
-        {"invoiceCodeNumber": "INV-1", "error": {"code": None, "message": "Hash.", "details": None}}
-    ]
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        ({"code": None, "message": "Hash.", "details": None}, "Hash."),
+        (None, UNREADABLE_REASONS["message"]),
+    ],
+)
+async def test_a_submission_can_be_rejected_as_a_whole(error: Any, message: str) -> None:
+    rejected = [{"invoiceCodeNumber": "INV-1", "error": error}]
     all_rejected = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
     async with portal_to(http(202, all_rejected)) as (portal, _):
         submission = await portal.submit(TIN, b"{}")
     assert submission.uid is None and not submission.accepted
-    assert submission.rejected == {"INV-1": [{"code": None, "path": "", "message": "Hash."}]}
+    assert submission.rejected == {"INV-1": [{"code": None, "path": "", "message": message}]}
     async with portal_to(http(202, {"acceptedDocuments": []})) as (portal, _):
         assert not (await portal.submit(TIN, b"{}")).accepted
 
@@ -863,7 +872,7 @@ def deep(code: str) -> dict[str, Any]:
             None,
             [(None, "idType", "Wrong."), (None, "idType", "Bad.")],
         ),
-        ({"error": "text only"}, None, [(None, "", "text only")]),
+        ({"error": {"message": "text only"}}, None, [(None, "", "text only")]),
     ],
 )
 async def test_a_refusal_is_parsed_in_both_dialects(

@@ -142,6 +142,18 @@ async def test_cancellation_with_a_lost_response_is_resolved_by_reading(
     assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
 
 
+async def test_a_refused_cancellation_ends_although_the_document_is_unreadable(
+    api: Client, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_valid_invoice(api)
+    await sandbox.fault("state", "refuse", status=400, code="OperationPeriodOver")
+    await sandbox.fault("details", "refuse", status=403, code="Forbidden", times=10)
+    status, body = await cancel_latest(api, invoice_id)
+    assert (status, body["code"]) == (400, "OperationPeriodOver")
+    (document,) = await get_documents(api, invoice_id)
+    assert (document["status"], document["cancellation_requested_at"]) == ("Valid", None)
+
+
 async def test_cancellation_without_any_response_is_resolved_in_background(
     patient: Client, sandbox: Sandbox
 ) -> None:

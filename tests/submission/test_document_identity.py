@@ -479,6 +479,19 @@ async def test_gateway_rejection_does_not_rule_out_the_first_send(
     assert there.uuid == seen.uuid == lost.row.uuid
 
 
+@pytest.mark.parametrize("operation", ["details", "raw"])
+async def test_a_missing_first_send_of_a_resent_document_decides_nothing(
+    lost: Lost, context: CompanyContext, sandbox: Sandbox, operation: str
+) -> None:
+    """The portal does not show a document for some seconds."""
+    errors = [{"code": "DV302", "path": "", "message": f"It equals document {lost.row.uuid}."}]
+    resent = replace(lost.submission, possibly_received=True)
+    await sandbox.fault(operation, "forget")
+    with pytest.raises(Unclear):
+        await find_first_send(context, lost.claim, resent, resent.docs[0], errors)
+    assert await find_first_send(context, lost.claim, resent, resent.docs[0], errors)
+
+
 @pytest.fixture
 async def lost_and_valid(idle: Client, neighbour: Company, sandbox: Sandbox) -> Any:
     """Return the id of an invoice that the portal found Valid and whose response was lost."""

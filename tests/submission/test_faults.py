@@ -263,15 +263,17 @@ async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox:
     assert len({one["document_hash"] for one in await get_documents(api, invoice_id)}) == 2
 
 
-async def test_duplicate_response_never_makes_a_document_invalid(
-    api: Client, sandbox: Sandbox
+async def test_a_reported_duplicate_that_is_not_listed_needs_manual_review(
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
+    """The portal has it: a document that is changed and sent again would be a second one."""
     await sandbox.fault("submit", "duplicate", retry_after=1)
     invoice_id = await create_invoice(api)
     status, _ = await submit(api, invoice_id)
     assert status == 400
-    assert (await get_invoice(api, invoice_id))["status"] in ("Submitting", "Draft")
-    await wait_until_status(api, invoice_id, "Draft")
+    reviewed = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
+    assert await until(lambda: owner.fetchval(reviewed)) == "ReceivedBefore"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
 async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -9,7 +10,7 @@ import pytest
 
 from service.portal.listings import Listing
 from service.submission import store as records
-from service.submission.context import Claim
+from service.submission.context import Claim, CompanyContext
 from service.submission.following.unknown_outcomes import UnknownOutcomes
 from service.submission.machine import state_machine
 from service.submission.machine.types import (
@@ -26,7 +27,7 @@ from tests.api_reads import get_invoice, wait_for_status
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.world import TIMES, World
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
-from tests.submission.test_document_identity import QUICK
+from tests.submission.test_document_identity import QUICK, context  # noqa: F401  (a fixture)
 
 NOW = World(None).now
 HOUR = timedelta(hours=1)
@@ -75,8 +76,7 @@ async def test_old_unknown_outcome_needs_manual_review_and_blocks_no_other(
 def is_complete(current: UnknownOutcomes, submission: Submission) -> bool:
     """Return whether the end of the listing confirms the absence of a submission's documents."""
     ending = current.ending_for(submission, ListingEnded(NOW), ())
-    assert isinstance(ending, ListingEnded)
-    return ending.complete
+    return isinstance(ending, ListingEnded) and ending.complete
 
 
 def test_receipt_that_was_not_read_confirms_no_absence() -> None:
@@ -87,6 +87,18 @@ def test_receipt_that_was_not_read_confirms_no_absence() -> None:
     assert is_complete(current, UNCERTAIN) and not is_complete(current, submission)
     current.receipts["S2"] = Listing()
     assert is_complete(current, submission)
+
+
+async def test_only_a_receipt_that_the_portal_has_answered_counts_as_read(
+    context: CompanyContext,  # noqa: F811
+    sandbox: Sandbox,
+) -> None:
+    claim: Any = SimpleNamespace(company_id=1)
+    current = UnknownOutcomes(context, claim, "C20880050010", NOW, NOW)
+    await sandbox.fault("submission", "error_before", status=503)
+    assert list(await current.read_receipt("S" * 26)) == [] and not current.receipts
+    await current.read_receipt("S" * 26)  # The portal does not know it.
+    assert current.receipts.keys() == {"S" * 26}
 
 
 async def test_uuid_seen_for_the_former_submission_counts_for_a_part(

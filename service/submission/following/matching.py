@@ -132,7 +132,8 @@ async def find_first_send(
     """Return the first send of a document that was rejected as a duplicate, and its sighting.
 
     The rejection names the uuid of the earlier document. Return None if no named document is proven
-    to be the sent one. Raises PortalError. Portal: 14.8
+    to be the sent one. Raises PortalError, also for a named document that cannot be read if the
+    submission was sent before: the portal does not show a document for some seconds. Portal: 14.8
     """
     for uuid in extract_uuids(errors)[:MOST_NAMED]:
         if uuid == doc.uuid:
@@ -140,7 +141,7 @@ async def find_first_send(
         try:
             there = await context.portal.details(submission.tin, uuid)
         except Refused as why:
-            if why.code or why.is_missing:
+            if (why.code or why.is_missing) and not submission.possibly_received:
                 continue  # not a uuid, or not a document of this issuer
             raise _no_answer(why) from why
         found = await find_matches(
@@ -242,7 +243,8 @@ class _Prover:
     """Proves the candidates of one listing. `by_row` holds the TINs under which a row is evidence.
 
     Requests for copies wait for the rate limit like further pages of a listing, because otherwise
-    the listing would be lost. Requests for a `named` document do not, and one look decides.
+    the listing would be lost. Requests for a `named` document do not, and one look decides, unless
+    its submission was sent before.
     """
 
     def __init__(
@@ -330,7 +332,12 @@ class _Prover:
         is_missing = why.is_missing and candidate.there.status != "Submitted"
         if is_missing:
             _add_unproven(self._matches, candidate, f"The portal has no copy of it: {why}")
-        if not (is_missing and (self._named or candidate.was_seen("unproven"))):
+        is_enough = (
+            not candidate.submission.possibly_received
+            if self._named
+            else candidate.was_seen("unproven")
+        )
+        if not (is_missing and is_enough):
             self._matches.undecided[candidate.submission_id] = _no_answer(why)
 
     async def _is_proven_by_row(self, candidate: _Candidate) -> bool:

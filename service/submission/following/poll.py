@@ -9,7 +9,7 @@ from service.documents import states
 from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
 from service.portal.documents import Document
-from service.portal.errors import PortalError, Refused, Throttled
+from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.listings import Listing
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
@@ -32,6 +32,7 @@ from service.submission.machine.types import (
 from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
 
 NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
+NO_REASONS = "The portal shows no reasons of an Invalid document."
 LATER = make_reason("Held", "The remaining documents are read at the next poll.")
 
 
@@ -135,6 +136,7 @@ async def _find_changes(
     by_uuid: dict[str | None, Document] = {there.uuid: there for there in shown}
     changes: list[Change] = []
     duplicates: dict[int, Sighting] = {}
+    unreadable: set[int] = set()
     later: StatesUnavailable | None = None
     until = time.monotonic() + context.config.portal_lease.total_seconds() / 3
 
@@ -143,8 +145,8 @@ async def _find_changes(
         return there is not None and there.status == "Invalid", random.random()
 
     for doc in sorted(submission.docs, key=invalid_last):
+        there = by_uuid.get(doc.uuid)
         try:
-            there = by_uuid.get(doc.uuid)
             if there and (found := await _find_change(context, claim, submission, doc, there)):
                 change, first = found
                 changes.append(change)
@@ -153,10 +155,12 @@ async def _find_changes(
             later = await _describe_failure(context, why, "details")
             if isinstance(why, Throttled):
                 break
+            if there and submission.possibly_received and _is_overdue(context, submission, there):
+                unreadable.add(doc.id)
         if time.monotonic() > until:
             later = later or StatesUnavailable(LATER, NO_DELAY)
             break
-    return StatesReceived(tuple(changes), duplicates, later)
+    return StatesReceived(tuple(changes), duplicates, later, frozenset(unreadable))
 
 
 async def _find_change(
@@ -178,12 +182,16 @@ async def _find_change(
     if there.status == "Invalid":
         errors = [UNREADABLE_REASONS]
         try:
-            errors = (await context.portal.details(submission.tin, there.uuid)).errors
+            shown = await context.portal.details(submission.tin, there.uuid)
+            if shown.status != "Invalid" or shown.errors in ([], errors):
+                raise Unclear(NO_REASONS)
+            errors = shown.errors
             if earlier := await find_first_send(context, claim, submission, doc, errors):
                 there, first = earlier
                 errors = there.errors
         except PortalError as why:
-            if isinstance(why, Throttled) or not _gives_up(context, submission, there):
+            is_open = submission.possibly_received or not _is_overdue(context, submission, there)
+            if isinstance(why, Throttled) or is_open:
                 raise
         errors = locate_errors(errors, doc.document_type)
     if there.status not in moves:
@@ -191,13 +199,12 @@ async def _find_change(
     return describe_change(context.config, doc.id, there, there.status, errors), first
 
 
-def _gives_up(context: CompanyContext, submission: Submission, there: Document) -> bool:
-    """Return whether an Invalid document is recorded without its reasons, which cannot be read.
+def _is_overdue(context: SubmissionContext, submission: Submission, there: Document) -> bool:
+    """Return whether the reasons of an Invalid document could not be read for a day.
 
-    This is a day after its validation. A document that was sent before may be rejected as a
-    duplicate of itself, which only the reasons show: it waits for them.
+    It is then recorded without them. One that was sent before may be rejected as a duplicate of
+    itself, which only the reasons show: it needs manual review.
     """
     _, last_sent_at = submission.send_times
     since = there.validated_at or last_sent_at
-    longest = UNKNOWN_PERIODS * context.config.portal_unknown
-    return not submission.possibly_received and submission.now - since > longest
+    return submission.now - since > UNKNOWN_PERIODS * context.config.portal_unknown

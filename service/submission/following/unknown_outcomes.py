@@ -16,7 +16,7 @@ from typing import TypedDict
 from service.db.statements import Result, Statement, sql
 from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
-from service.portal.errors import PortalError, Throttled
+from service.portal.errors import PortalError, Refused, Throttled
 from service.portal.listings import Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.comparison_claim import BATCH, ComparisonClaim, is_external_error
@@ -58,6 +58,11 @@ SENT_BY_ANOTHER = make_reason(
     "OtherClient",
     "It was sent by another client of the portal, whose documents the present one need not see, "
     "so that its absence is not confirmed.",
+)
+RECEIPT_UNREAD = make_reason(
+    "ReceiptUnread",
+    "The portal's receipt of its other documents could not be read, so that its absence is not "
+    "confirmed.",
 )
 SENT_LONG_AGO = make_reason(
     "SentLongAgo",
@@ -197,9 +202,9 @@ class UnknownOutcomes:
         first_sent_at, _ = submission.send_times
         if first_sent_at < self.listed_at - FURTHEST:
             return ListingUnavailable(SENT_LONG_AGO)
-        reaches_back = self.since <= first_sent_at - CLOCK_TOLERANCE
-        is_complete = reaches_back and _receipt_uids(submission) <= self.receipts.keys()
-        return replace(ending, complete=is_complete)
+        if not _receipt_uids(submission) <= self.receipts.keys():
+            return ListingUnavailable(RECEIPT_UNREAD)
+        return replace(ending, complete=self.since <= first_sent_at - CLOCK_TOLERANCE)
 
     async def _fetch(self, statement: Statement, **values: object) -> Result:
         """Run a read-only statement for the company and the TIN."""
@@ -262,6 +267,8 @@ class UnknownOutcomes:
             return Listing()
         except PortalError as why:
             log.info("comparison company=%d receipt=%s: %s", self.claim.company_id, uid, why)
+            if not (isinstance(why, Refused) and why.is_missing):
+                return Listing()
             listing = Listing()
         await self._record_odd_rows("submission", listing)
         self.receipts[uid] = listing

@@ -107,6 +107,8 @@ async def resolve(
     try:
         shown = await requests.read()
     except PortalError as error:
+        if code is not None and not state.may_have_arrived:
+            return state, End(code)
         return state, Wait(max(_asked_wait(error) or NO_DELAY, _next_look(state, times)))
     if shown.status == "Cancelled":
         return state, Cancelled(shown.cancelled_at, shown.reason)

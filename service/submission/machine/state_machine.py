@@ -24,6 +24,7 @@ from typing import Any
 from service.documents import states
 from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
+from service.portal.errors import Duplicate
 from service.portal.responses import SubmissionReceipt
 from service.submission.machine.types import (
     NO_DELAY,
@@ -62,6 +63,9 @@ VAIN_SENDS = 5  # of promised work, each absent afterwards, before something els
 UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that stays unknown
 CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
+#: Codes of the errors that are kept while the outcome is looked up: what follows from absence
+#: depends on them.
+KEPT_CODES = {REFUSED_AGAIN, Duplicate.code}
 
 OUTCOME_UNKNOWN = make_reason("OutcomeUnknown", "The portal gave no clear response.")
 ABANDONED = make_reason("OutcomeUnknown", "The process that was sending it recorded no result.")
@@ -79,6 +83,10 @@ UNPROVEN = make_reason(
 )
 SENT_IN_VAIN = make_reason(
     "SentInVain", "It was sent several times, and the portal did not receive it."
+)
+REPORTED = make_reason(
+    "ReceivedBefore",
+    "The portal reported that it had received the same document before, and does not list it.",
 )
 REQUEST_CHANGED = make_reason(
     "RequestChanged", "The stored documents differ from those that were stored or sent first."
@@ -136,7 +144,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
     moved = command.moved_ids
     staying = [doc for doc in submission.docs if doc.id not in moved]
     is_absent = command.confirms_absence
-    is_refused_again = command.error is not None and command.error["code"] == REFUSED_AGAIN
+    is_kept = command.error is not None and command.error["code"] in KEPT_CODES
     return replace(
         submission,
         state=command.state,
@@ -147,7 +155,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
         absence_confirmed_at=submission.now if is_absent else submission.absence_confirmed_at,
         submission_uid=command.uid or submission.submission_uid,
         possibly_received=submission.possibly_received or (is_absent and command.state == "Queued"),
-        refusal=command.error if is_refused_again else None,
+        refusal=command.error if is_kept else None,
     )
 
 
@@ -359,12 +367,18 @@ def _evaluate_listing(submission: Submission, event: ListingEnded, times: Times)
 
 
 def _resolve_absence(submission: Submission) -> Write:
-    """Reject, queue or release a submission whose absence is confirmed."""
-    if submission.refusal:
-        changes = _set_all(submission, "Rejected", submission.refusal["errors"])
-        return Write("Refused", changes, error=submission.refusal)
+    """Reject, queue or release a submission whose absence is confirmed.
+
+    One that the portal has reported as a duplicate is not released, since the portal has it.
+    """
+    refusal = submission.refusal
+    if refusal and refusal["code"] == REFUSED_AGAIN:
+        changes = _set_all(submission, "Rejected", refusal["errors"])
+        return Write("Refused", changes, error=refusal)
     if submission.on_absence == "retry":
         return _send_again(submission)
+    if refusal:
+        return Write("NeedsPerson", error=REPORTED)
     return Write("NotReceived", _set_all(submission, "NotSent", [NEVER_THERE]))
 
 
@@ -478,7 +492,10 @@ def _apply_states(submission: Submission, event: StatesReceived, times: Times) -
         Part(frozenset({submitted_document_id}), "Accepted", one.submission_uid)
         for submitted_document_id, one in event.duplicates.items()
     )
-    staying = [doc for doc in submission.docs if doc.id not in event.duplicates]
+    if event.unreadable:
+        parts += (Part(event.unreadable, "NeedsPerson", error=UNPROVEN),)
+    leaving = event.duplicates.keys() | event.unreadable
+    staying = [doc for doc in submission.docs if doc.id not in leaving]
     docs = [_apply_changes(doc, event.changes) for doc in staying]
     state, delay, error = "Accepted", times.portal_recheck, None
     if event.later:

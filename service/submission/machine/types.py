@@ -90,7 +90,7 @@ class Submission:
     client_id: str | None = None  # of the portal, that sent it last
     submission_uid: str | None = None
     possibly_received: bool = False  # it was sent before, and appeared absent
-    refusal: Error | None = None  # the error that refused a possibly received submission
+    refusal: Error | None = None  # a refusal after which absence alone does not decide
     unknown_since: datetime | None = None  # when the portal first did not know its submission uid
     searched_at: datetime | None = None  # the latest search for its documents by number
 
@@ -220,12 +220,14 @@ class StatesReceived:
     """New states of the documents of an accepted submission.
 
     `duplicates` is {document id: sighting of the first send} of documents that the portal rejected
-    as duplicates. `later` is set if some states could not be read now.
+    as duplicates. `later` is set if some states could not be read now. `unreadable` are documents
+    that may be such duplicates, whose reasons could not be read for a day.
     """
 
     changes: "tuple[Change, ...]"
     duplicates: dict[int, Sighting]
     later: StatesUnavailable | None = None
+    unreadable: frozenset[int] = frozenset()
 
 
 Event = (

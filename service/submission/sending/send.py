@@ -266,7 +266,7 @@ def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | Outcom
     error = make_error(why, why.code or "Refused")
     match why:
         case Refused():
-            for_all = why.code in SENDER_CODES or why.status in (401, 403)
+            for_all = why.code in SENDER_CODES or (why.status == 403 and why.code is not None)
             return RefusalReceived(error, tuple(why.errors), for_all)
         case NotSent() | Throttled() | LoginRefused():
             return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
