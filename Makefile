@@ -15,16 +15,13 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run demo test test-all lint format types growth docs lock mutants fuzz chaos generators clean
+.PHONY: help run test test-all lint format types growth docs lock mutants fuzz chaos generators clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_STAMP) ## Start the service; without configuration, with its own PostgreSQL and the sandbox.
 	@exec $(RUNNING) run.py $(ARGS)
-
-demo: $(RUN_STAMP) ## Add a demo company with documents to a running service.
-	@exec $(RUNNING) run.py demo $(ARGS)
 
 test: $(DEV_STAMP) ## Run the core tests; with ARGS, those that they select, without the long ones.
 	@exec $(PYTEST) $(if $(ARGS),-m "not long" $(ARGS),-n auto -m core)

@@ -27,7 +27,7 @@ NAMES = [
     *[item.file for item in load_objects()],
 ]
 COMMANDS = (
-    "serve worker sandbox migrate demo add-company verify-tin share-tin unshare-tin "
+    "serve worker sandbox migrate add-company verify-tin share-tin unshare-tin "
     "add-key revoke-key set-certificate audit reseal sql import-codes reconcile "
     "hold-sending attention resolve-finding resolve-submission"
 )

@@ -172,8 +172,6 @@ async def test_commands_find_the_ports_of_the_running_service(
         "PORTAL_IDENTITY_BASE": "",
         "PORTAL_WEB_BASE": "",
     }
-    demo = await command("demo", **environment)
-    assert demo.code == 0 and "All steps succeeded." in demo.out, demo
     reconciled = await command("reconcile", **environment)
     assert reconciled.code == 0 and '"failed": 0' in reconciled.out, reconciled
     link = await command("link-user", "--email", "owner@kopitiga.example", **environment)
