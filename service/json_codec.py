@@ -180,6 +180,11 @@ def is_valid_text(text: str) -> bool:
     return _NOT_STORABLE.search(text) is None
 
 
+def replace_invalid_text(text: str) -> str:
+    """Return a text with a replacement character for each one that is_valid_text rejects."""
+    return _NOT_STORABLE.sub("\ufffd", text)
+
+
 def find_invalid_text(value: object, *steps: str | int) -> Iterator[str]:
     """Yield the JSON Pointers of strings and member names that PostgreSQL cannot store.
 

@@ -52,12 +52,12 @@ async def list_events(request: web.Request) -> web.Response:
 
     Raises ValidationError with all violations, also for an unknown position.
     """
-    query = requests.read_query(request, ("after", "limit", "types"))
     violations: list[Violation] = []
+    query = requests.read_query(request, ("after", "limit", "types"), violations)
     after = read_number(query, AFTER, violations)
     most = read_number(query, LIMIT, violations)
     types = read_filter(query, ONLY_TYPES, violations)
-    reject(violations)
+    reject(violations[: schema.MAX_VIOLATIONS])
     row = await read_own(request, sql.event_page, after=after, most=most, types=types)
     if not row["known"]:
         raise ValidationError(

@@ -12,6 +12,7 @@ from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
 from service.http import app_keys, requests
 from service.json_types import JsonObject
+from service.schema import MAX_VIOLATIONS
 
 NUMBER = QueryParameter(
     "page",
@@ -114,22 +115,22 @@ class Page:
 def read_page(
     request: web.Request,
     filters: Sequence[QueryParameter] = (),
-    sorts: Collection[str] = (NEWEST_FIRST,),
+    sorts: Collection[str] = (),
 ) -> Page:
     """Return the Page that a request selects. Raises ValidationError with all violations."""
-    names = {"page", "per_page", "sort", *(parameter.name for parameter in filters)}
-    query = requests.read_query(request, names)
+    names = [parameter.name for parameter in (*PAGE, *filters)] + ["sort"] * bool(sorts)
     violations: list[Violation] = []
+    query = requests.read_query(request, names, violations)
     number = read_number(query, NUMBER, violations)
     per_page = read_number(query, PER_PAGE, violations)
     sort = query.get("sort") or NEWEST_FIRST
-    if sort not in sorts:
+    if sort != NEWEST_FIRST and sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
     values = read_filters(query, filters, request.app[app_keys.CONFIG].time_zone, violations)
     if values.get(AFTER.name) is not None and (number > 1 or sort.lstrip("-") != "id"):
         message = "after needs the order id or -id, and no page."
         violations.append(violation(AFTER.name, "conflict", message))
-    reject(violations)
+    reject(violations[:MAX_VIOLATIONS])
     places = ("page", "per_page", AFTER.name)
     kept = {name: text for name, text in query.items() if text and name not in places}
     return Page(request.path, number, per_page, sort, values, kept)

@@ -28,7 +28,7 @@ from service.api import (
 from service.api.openapi import describe
 from service.api.operation import PUBLIC, AnyHandler, Operation
 from service.api.pagination import PAGE
-from service.http.requests import read_body, reject_unknown_parameters
+from service.http.requests import read_body, reject_parameters
 
 #: The modules with handlers, in the order of the description.
 HANDLERS = (
@@ -85,18 +85,17 @@ def _make_handler(operation: Operation) -> Handler:
     The function at the declaration gets the request and, if the operation has one, the body.
     """
     assert operation.handler  # set by the decorator
-    if operation.surface is PUBLIC:
+    # An operation with parameters has no body, and rejects other parameters together with bad ones.
+    if operation.surface is PUBLIC or operation.query:
         return operation.handler
     # An export has no pages, so that parameters of pages change nothing.
-    known = (*operation.query, *(PAGE if operation.is_file else ()))
-    names = sorted(parameter.name for parameter in known)
-    return partial(_handle, operation.handler, operation.body, names)
+    ignored = [parameter.name for parameter in PAGE] if operation.is_file else []
+    return partial(_handle, operation.handler, operation.body, ignored)
 
 
 async def _handle(
-    handler: AnyHandler, schema_name: str, names: list[str], request: web.Request
+    handler: AnyHandler, schema_name: str, ignored: list[str], request: web.Request
 ) -> web.StreamResponse:
-    reject_unknown_parameters(request, names)
-    if schema_name:
-        return await handler(request, await read_body(request, schema_name))
-    return await handler(request)
+    reject_parameters(request, ignored)
+    body = [await read_body(request, schema_name)] if schema_name else []
+    return await handler(request, *body)

@@ -184,8 +184,8 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
 )
 async def list_webhook_deliveries(request: web.Request) -> web.Response:
     """Return a page of the delivery log of an endpoint, newest first."""
-    webhook_id = read_path_id(request, NOUN)
     page = pagination.read_page(request, FILTERS)
+    webhook_id = read_path_id(request, NOUN)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
     row = await read_own(request, sql.webhook_delivery_page, endpoint_id=webhook_id, **window)
     return page_response(page, or_not_found(row, NOUN))

@@ -25,6 +25,7 @@ from service.errors import (
     UnsupportedMediaType,
     ValidationError,
     Violation,
+    reject,
     violation,
 )
 from service.http import app_keys, responses
@@ -160,23 +161,11 @@ def header(request: web.BaseRequest, name: str) -> str | None:
     return ", ".join(sent) if sent else None
 
 
-def reject_unknown_parameters(request: web.Request, names: Collection[str]) -> None:
-    """Raise ValidationError for other query parameters: a misspelt filter would have no effect."""
-    if not request.rel_url.raw_query_string:
-        return
-    sent = parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True)
-    unknown = [
-        name
-        for name in dict.fromkeys(name for name, _ in sent)
-        if name not in names and name_family(name) not in names
-    ]
-    if unknown:
-        raise ValidationError(
-            [
-                violation(name, "unknown", schema.describe_unknown("query parameter", name, names))
-                for name in unknown[: schema.MAX_VIOLATIONS]
-            ]
-        )
+def reject_parameters(request: web.Request, ignored: Collection[str]) -> None:
+    """Raise ValidationError for query parameters of an operation that reads none."""
+    violations: list[Violation] = []
+    read_query(request, ignored, violations)
+    reject(violations)
 
 
 def name_family(name: str) -> str:
@@ -185,30 +174,36 @@ def name_family(name: str) -> str:
     return f"{family}[]" if bracket and name.endswith("]") else name
 
 
-def read_query(request: web.Request, names: Collection[str]) -> dict[str, str]:
+def read_query(
+    request: web.Request, names: Collection[str], violations: list[Violation]
+) -> dict[str, str]:
     """Return the query parameters with these names as {name: text}.
 
     A name `family[]` includes all parameters `family[key]`.
 
-    Raises ValidationError for a parameter that is repeated or not UTF-8: aiohttp would choose one
-    value, or replace bytes.
+    Appends to `violations`, up to MAX_VIOLATIONS, for a parameter that is unknown, repeated or not
+    UTF-8: a misspelt filter would have no effect, and aiohttp would choose one value, or replace
+    bytes.
     """
-    sent = parse_qsl(
-        request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape"
-    )
     query: dict[str, str] = {}
-    violations: list[Violation] = []
-    for name, text in sent:
-        if name in query:
-            violations.append(violation(name, "unique", f"{name} must not be sent twice."))
-        elif name in names or name_family(name) in names:
+    found: dict[str, Violation] = {}
+    for name, text in parse_qsl(
+        request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape"
+    ):
+        path = json_codec.replace_invalid_text(name)
+        if path in found or len(found) == schema.MAX_VIOLATIONS:
+            continue
+        if name not in names and name_family(name) not in names:
+            message = schema.describe_unknown("query parameter", path, names)
+            found[path] = violation(path, "unknown", message)
+        elif name in query:
+            found[path] = violation(path, "unique", f"{path} must not be sent twice.")
+        elif json_codec.is_valid_text(name + text):
             query[name] = text
-            if not json_codec.is_valid_text(text):
-                violations.append(
-                    violation(name, "text", f"{name} must be UTF-8 without NUL characters.")
-                )
-    if violations:
-        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
+        else:
+            message = f"{path} must be UTF-8 without NUL characters."
+            found[path] = violation(path, "text", message)
+    violations += found.values()
     return query
 
 

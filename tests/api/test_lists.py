@@ -199,6 +199,37 @@ async def test_duplicate_or_malformed_parameter_is_rejected(api: Client) -> None
     await expect(api, 200, "GET", url)
 
 
+@pytest.mark.parametrize("path", ["invoices", "adjustment-notes", "einvoice-requests"])
+@pytest.mark.parametrize(
+    "key, shown", [("%FF", "\ufffd"), ("%ED%A0%80", 3 * "\ufffd"), ("a%00", "a\ufffd")]
+)
+async def test_a_filter_with_an_invalid_name_is_a_violation(
+    api: Client, path: str, key: str, shown: str
+) -> None:
+    url = URL(f"/api/{path}?metadata[{key}]=x&per_page=1", encoded=True)
+    body = await expect(api, 422, "GET", url)
+    assert list_rules(body) == [(f"metadata[{shown}]", "text")]
+
+
+@pytest.mark.parametrize("path", ["invoices", "einvoice-requests", "submitted-documents"])
+async def test_unknown_parameters_are_reported_with_invalid_ones(api: Client, path: str) -> None:
+    url = f"/api/{path}?foo=1&page=0&status=x&foo=2"
+    body = await expect(api, 422, "GET", url)
+    assert sorted(list_paths(body)) == ["foo", "page", "status"]
+
+
+async def test_unknown_parameters_of_events_are_reported_with_invalid_ones(api: Client) -> None:
+    body = await expect(api, 422, "GET", "/api/events?foo=1&limit=0&types=x&after=x")
+    assert sorted(list_paths(body)) == ["after", "foo", "limit", "types"]
+
+
+async def test_a_query_has_at_most_fifty_violations(api: Client) -> None:
+    names = "&".join(f"foo{number}=1" for number in range(60))
+    for path in ("/api/invoices?page=0&status=x&", "/api/events?limit=0&", "/api/companies?"):
+        body = await expect(api, 422, "GET", f"{path}{names}")
+        assert len(body["errors"]) == 50
+
+
 async def test_hostile_filter_texts_find_nothing(api: Client) -> None:
     await create_invoice(api)
     words = "' % _ \\ * 💥 %00 1e400 :status"
