@@ -96,6 +96,6 @@ def _make_handler(operation: Operation) -> Handler:
 async def _handle(
     handler: AnyHandler, schema_name: str, ignored: list[str], request: web.Request
 ) -> web.StreamResponse:
-    reject_parameters(request, ignored)
     body = [await read_body(request, schema_name)] if schema_name else []
+    reject_parameters(request, ignored)
     return await handler(request, *body)

@@ -232,6 +232,23 @@ async def test_every_route_rejects_other_content_types(everywhere: Client) -> No
             assert given == (415, "unsupported_media_type", set()), (method, path, kind)
 
 
+@pytest.mark.parametrize(
+    "kind, data, status, code",
+    [
+        ("text/plain", b"{}", 415, "unsupported_media_type"),
+        ("application/json", b"{", 400, "invalid_json"),
+    ],
+)
+async def test_every_route_checks_the_body_before_the_query(
+    everywhere: Client, kind: str, data: bytes, status: int, code: str
+) -> None:
+    for method, path in list_routes(everywhere, "POST", "PUT"):
+        given = await reject(
+            everywhere, method, f"{path}?foo=1", data=data, headers={"Content-Type": kind}
+        )
+        assert given == (status, code, set()), (method, path)
+
+
 async def test_content_type_is_case_insensitive_and_may_have_a_charset(api: Client) -> None:
     invoice_id = await create_invoice(api)
     for kind in (
