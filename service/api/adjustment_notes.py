@@ -20,12 +20,13 @@ from service.documents import states
 from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
 from service.documents.rows import Row
-from service.errors import CONSTRAINTS, BadRequest, Forbidden, ValidationError, violation
+from service.errors import CONSTRAINTS, Forbidden, ValidationError, violation
 from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
 from service.json_types import JsonObject
 from service.offload import offload
+from service.submission.machine.failures import refuse_note
 
 GROUP = Group("Adjustment notes", NOTE.title)
 
@@ -99,8 +100,4 @@ async def _check_target(conn: Connection, company: int, target: Row, target_type
         raise ValidationError([violation("/targetInvoiceType", "target", message)])
 
 
-kinds.declare(
-    DOCUMENTS,
-    (CODE_USED, REFERENCE_USED),
-    submit_errors=(BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid"),),
-)
+kinds.declare(DOCUMENTS, (CODE_USED, REFERENCE_USED), submit_errors=(refuse_note(),))

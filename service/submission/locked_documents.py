@@ -15,7 +15,7 @@ from service.errors import BadRequest, make_reason
 from service.http.requests import not_found
 from service.json_types import JsonObject
 from service.offload import offload
-from service.submission.machine.failures import refuse_submission
+from service.submission.machine.failures import refuse_note, refuse_submission
 
 
 async def lock_document(
@@ -122,7 +122,7 @@ async def _check_note(conn: Connection, record: LockedRecord) -> None:
         conn, company_id=record.company_id, document_id=row["target_id"]
     )
     if states.find_refusal(states.NOTE_REFUSALS, target):
-        raise BadRequest(states.NOTE_WITHOUT_VALID_INVOICE, code="invoice_not_valid")
+        raise refuse_note()
     if row["type"] != "DEBIT_NOTE" and row["total_amount"] > row["adjustable"]:
         message = states.NOTE_TOO_HIGH.format(amount=row["adjustable"])
         raise _not_ready("Amount", "/lineItems", message)

@@ -20,7 +20,7 @@ from tests.api_reads import (
     wait_for_status,
     wait_until_status,
 )
-from tests.api_requests import create_record, request_json, submit
+from tests.api_requests import create_record, expect, list_paths, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.harness.bodies import buyer, invoice, line, note, now
 from tests.harness.companies import AUTOMATIC
@@ -128,11 +128,22 @@ async def test_a_note_without_a_valid_invoice_is_recorded_with_its_reason(api: C
     note_id = (await create_record(api, path, **note()))["id"]
     await request_json(api, "POST", f"/api/invoices/{target}/cancel-latest-invoice-submitted")
     status, body = await submit(api, note_id, "/api/adjustment-notes")
-    assert (status, body["code"]) == (400, "invoice_not_valid") and "errors" not in body
+    assert (status, body["code"]) == (400, "invoice_not_valid")
     _, record = await request_json(api, "GET", f"/api/adjustment-notes/{note_id}")
     last = record["last_submission"]
     assert (last["code"], last["retryable"]) == ("invoice_not_valid", False)
     assert last["message"] == body["message"]
+
+
+async def test_the_400_of_a_note_without_a_valid_invoice_has_its_reasons(api: Client) -> None:
+    target = await create_valid_invoice(api)
+    note_id = (await create_record(api, f"/api/invoices/{target}/adjustment-note", **note()))["id"]
+    await request_json(api, "POST", f"/api/invoices/{target}/cancel-latest-invoice-submitted")
+    status, body = await submit(api, note_id, "/api/adjustment-notes")
+    assert (status, body["retryable"]) == (400, False)
+    assert list_paths(body) == ["/targetInvoiceType"] and body["errors"][0]["code"] == "DR303"
+    record = await expect(api, 200, "GET", f"/api/adjustment-notes/{note_id}")
+    assert body["errors"] == record["last_submission"]["errors"]
 
 
 async def test_an_unverified_tin_is_the_last_submission_of_an_automatic_one(

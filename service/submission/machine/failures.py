@@ -30,8 +30,6 @@ FAILURES: dict[str, int | None] = {
     "tin_not_verified": PERSON_SECONDS,
     "cancellation_failed": PERSON_SECONDS,
 }
-#: The portal's error for a note without a valid target. Portal: 14.7
-NO_TARGET = make_reason("DR303", states.NOTE_WITHOUT_VALID_INVOICE, "/targetInvoiceType")
 #: States of a submission in which a document that is not with the portal was refused by it.
 REFUSED_BY_PORTAL: set[states.SubmissionState] = {"Accepted", "Finished", "Refused"}
 #: Code of the first error of a submission that the portal did not receive -> code of the failure.
@@ -60,6 +58,16 @@ def refuse_submission(
     )
 
 
+def refuse_note() -> BadRequest:
+    """Return the specified error of a note whose invoice is not Valid. Spec: Errors
+
+    Its reason is the portal's error for such a note. Portal: 14.7
+    """
+    message = states.NOTE_WITHOUT_VALID_INVOICE
+    errors = [make_reason("DR303", message, "/targetInvoiceType")]
+    return BadRequest(message, code="invoice_not_valid", retryable=False, errors=errors)
+
+
 def refuse_cancellation(code: str, wait: timedelta | None = None) -> BadRequest:
     """Return the specified error of a failed cancellation. Spec: Errors
 
@@ -79,11 +87,6 @@ def name_failure(state: states.SubmissionState, errors: Sequence[Error]) -> str:
     if state == "NotReceived" or (state == "Queued" and first not in _UNCLEAR):
         return _NOT_RECEIVED.get(first, "portal_unavailable")
     return "manual_review" if state == "NeedsPerson" else "outcome_unknown"
-
-
-def list_reasons(refusal: BadRequest) -> list[Error]:
-    """Return the reasons of a refused submission. Its specified body may have none. Spec: Errors"""
-    return refusal.more.get("errors") or [NO_TARGET]
 
 
 def describe_not_sent(code: str, errors: Sequence[Error]) -> JsonObject:

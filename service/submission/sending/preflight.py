@@ -27,7 +27,6 @@ from service.submission.locked_documents import (
     load_document,
     lock_document,
 )
-from service.submission.machine.failures import list_reasons
 from service.submission.machine.types import Error
 from service.submission.sending import checks
 
@@ -103,7 +102,7 @@ async def _find_obstacles(conn: Connection, config: Config, record: LockedRecord
     try:
         await check_ready(conn, config, record)
     except BadRequest as error:
-        return list_reasons(error)
+        return error.more["errors"]
     return []
 
 

@@ -40,7 +40,6 @@ from service.submission.locked_documents import (
 )
 from service.submission.machine.failures import (
     describe_not_sent,
-    list_reasons,
     name_failure,
     refuse_submission,
 )
@@ -288,7 +287,7 @@ async def prepare_submission(
             conn,
             company_id=record.company_id,
             document_id=record.row["id"],
-            failure=json_codec.dumps(describe_not_sent(refusal.code, list_reasons(refusal))),
+            failure=json_codec.dumps(describe_not_sent(refusal.code, refusal.more["errors"])),
         )
         return refusal
     return await _store(conn, document, content, order)
