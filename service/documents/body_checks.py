@@ -13,7 +13,7 @@ from service.documents.kind import INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import write_members
 from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.elements import get_object
-from service.errors import ValidationError, violation
+from service.errors import ValidationError, Violation, violation
 from service.json_types import JsonMapping, JsonObject
 
 #: Limit, in characters, of the customs form numbers of one type, which the portal receives as one
@@ -81,23 +81,30 @@ def parse_document_instant(body: JsonMapping, member: str) -> datetime:
 def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime | None = None) -> Draft:
     """Return the Draft of a body that is valid by its schema.
 
-    `issue_date` is passed if the body does not decide it. Raises ValidationError for an issue date
-    that does not exist, and with all violations of size, codes, days, references and amounts.
+    `issue_date` is passed if the body does not decide it. Raises ValidationError with all
+    violations of issue date, size, codes, days, references and amounts.
     """
-    issue_date = issue_date or parse_document_instant(body, ISSUED[kind])
+    violations: list[Violation] = []
+    try:
+        issue_date = issue_date or parse_document_instant(body, ISSUED[kind])
+    except ValidationError as error:
+        violations += error.more["errors"]
     try:
         sums = money.compute_document(body)
     except money.AmountError:
         sums = None
+    amounts = [] if sums else money.find_violations(body)
+    wrong = {each["path"] for each in amounts}
     size = json_codec.measure_stored_bytes(body)
-    violations = [
+    violations += [
         *find_size_violations(body, size),
         *codes.find_violations(body),
         *_find_day_violations(body),
         *_find_reference_violations(body.get("references") or ()),
-        *(money.find_noise(body["lineItems"]) if sums else money.find_violations(body)),
+        *amounts,
+        *(each for each in money.find_noise(body["lineItems"]) if each["path"] not in wrong),
     ]
-    if violations or not sums:
+    if violations or not sums or not issue_date:
         raise ValidationError(violations[: schema.MAX_VIOLATIONS])
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))

@@ -6,6 +6,7 @@ shape, numbers are int or Decimal, amounts are in the document's currency. Spec:
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from service.errors import violation
@@ -150,8 +151,12 @@ def read_adjustments(body: JsonMapping, name: str) -> list[Adjustment]:
     ]
 
 
-def _sum_adjustments(body: JsonMapping, name: str) -> Decimal:
+def _sum_adjustments(name: str, body: JsonMapping) -> Decimal:
     return sum([each.amount for each in read_adjustments(body, name)], ZERO)
+
+
+_sum_allowances = partial(_sum_adjustments, "allowances")
+_sum_charges = partial(_sum_adjustments, "charges")
 
 
 def round_cents(number: Decimal | int | str) -> Decimal:
@@ -233,8 +238,8 @@ def compute_document(body: JsonMapping) -> Totals:
         prepaid = _read_prepaid(body)
         rounding = _read_rounding(body)
         lines = _compute_lines(body.get("lineItems") or ())
-        allowances = _sum_adjustments(body, "allowances")
-        charges = _sum_adjustments(body, "charges")
+        allowances = _sum_allowances(body)
+        charges = _sum_charges(body)
         net = sum([line.net for line in lines], ZERO)
         tax = sum([line.tax for line in lines], ZERO)
         excluding = net - allowances + charges
@@ -268,13 +273,13 @@ def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> d
 def find_violations(body: JsonMapping) -> list[dict[str, str]]:
     """Return the amount violations of a create body as [{path, rule, message}].
 
-    There is one violation for each invalid line; the document's own are checked if all are valid.
+    There is one violation for each invalid line and for each invalid amount of the document. The
+    sums are checked if all of them are valid.
     """
-    items: Sequence[JsonMapping] = body.get("lineItems", ())
     try:
         compute_document(body)
     except AmountError as error:
-        errors = list(_find_line_errors(items)) or [error]
+        errors = list(_find_errors(body)) or [error]
         return [violation(each.path, "amount", str(each)) for each in errors]
     return []
 
@@ -301,12 +306,18 @@ def _describe_noise(number: Decimal) -> str:
     return f"The number must have at most {WRITTEN_DECIMALS} decimals. Did you mean {meant:f}?"
 
 
-def _find_line_errors(items: Sequence[JsonMapping]) -> Iterator[AmountError]:
-    for index, item in enumerate(items):
+def _find_errors(body: JsonMapping) -> Iterator[AmountError]:
+    for index, item in enumerate(body.get("lineItems", ())):
         try:
             compute_line(item)
         except AmountError as error:
             yield error.below(f"/lineItems/{index}")
+    for read in (_read_prepaid, _read_rounding, _sum_allowances, _sum_charges):
+        try:
+            with localcontext(EXACT):
+                read(body)
+        except AmountError as error:
+            yield error
 
 
 def _compute_lines(items: Sequence[JsonMapping]) -> tuple[LineAmounts, ...]:

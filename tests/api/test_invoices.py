@@ -34,6 +34,7 @@ from tests.conftest import Client, Company, StartService, make_company
 from tests.harness.bodies import buyer, invoice, line, note
 from tests.harness.environments import GENEROUS
 
+WRONG_TAX = {"taxType": "99", "taxRate": {"percentage": 6}}
 TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
 CANCEL_FIRST = (
     "A submitted {} cannot be {}, please cancel first and try again. "
@@ -526,6 +527,41 @@ async def test_update_is_validated_like_a_creation(api: Client) -> None:
         status, body = await update(api, invoice_id, **changes)
         assert (status, list_paths(body)) == (422, [path])
     assert (await update(api, invoice_id, type="SELF_BILLED_INVOICE", supplier=buyer()))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "changes, paths",
+    [
+        (
+            {
+                "issueDateTime": "2026-02-30T00:00:00Z",
+                "lineItems": [line(taxDetails=[WRONG_TAX])],
+            },
+            {"/issueDateTime", "/lineItems/0/taxDetails/0/taxType"},
+        ),
+        (
+            {
+                "lineItems": [
+                    priced_line(1, 1, discount={"amount": 2}),
+                    priced_line(0.12345678901, 1),
+                ]
+            },
+            {"/lineItems/0/discount", "/lineItems/1/unit/price"},
+        ),
+        (
+            {
+                "lineItems": [priced_line(1, 1, discount={"amount": 2})],
+                "payableRoundingAmount": 0.123,
+            },
+            {"/lineItems/0/discount", "/payableRoundingAmount"},
+        ),
+    ],
+)
+async def test_all_violations_of_a_document_are_reported_together(
+    api: Client, changes: dict[str, Any], paths: set[str]
+) -> None:
+    body = await expect(api, 422, "POST", "/api/invoices", json=invoice(**changes))
+    assert set(list_paths(body)) == paths and len(body["errors"]) == len(paths)
 
 
 async def test_update_of_the_issue_date_moves_the_code_to_its_year(api: Client) -> None:
