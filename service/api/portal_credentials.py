@@ -106,6 +106,7 @@ async def delete_portal_credentials(request: web.Request) -> web.Response:
     """Remove the credentials with their secret. Raises Conflict while documents are under way."""
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
+        or_not_found(await _read_record(conn, company), NOUN)
         await _lock(request, conn, company)
         # The removal is first: a send waits for it, or the check sees what was sent.
         or_not_found(await sql.portal_credentials_remove(conn, company_id=company), NOUN)

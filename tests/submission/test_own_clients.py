@@ -27,6 +27,7 @@ from tests.api_requests import (
     PORTAL_CREDENTIALS,
     add_own_client,
     cancel_latest,
+    expect,
     request_json,
     submit,
 )
@@ -103,6 +104,13 @@ async def test_own_credentials_are_set_shown_without_secret_and_removed(api: Cli
         {"success": True, "message": "Portal credentials removed."},
     )
     assert await get_client(api) == MISSING
+
+
+async def test_removing_absent_credentials_with_if_match_is_a_404(api: Client) -> None:
+    headers = {"If-Match": '"a"'}
+    assert await request_json(api, "DELETE", PORTAL_CREDENTIALS, headers=headers) == MISSING
+    await set_client(api)
+    await expect(api, 412, "DELETE", PORTAL_CREDENTIALS, headers=headers)
 
 
 async def test_the_portal_must_accept_the_login_before_credentials_take_effect(
