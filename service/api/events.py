@@ -31,7 +31,7 @@ LIMIT = QueryParameter(
 )
 ONLY_TYPES = QueryParameter(
     "types",
-    {"type": "string", "maxLength": 300},
+    {"type": "string"},
     "Only events of these types, separated by commas.",
     _read_types,
     rule="enum",

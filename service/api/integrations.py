@@ -187,7 +187,6 @@ _declare_reading(
     "Update an organization",
     "IntegrationOrganization",
     body="integration_organization_update",
-    errors=(EMAIL_USED,),
     description="Only sent members change; `members` replaces all members. The response is the "
     "record.",
     noun=ORGANIZATION,

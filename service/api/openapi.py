@@ -216,8 +216,10 @@ def _query_parameter(parameter: QueryParameter, components: Components) -> JsonO
 #: Request header -> predicate: whether an operation accepts it.
 TAKES_HEADER: dict[str, Callable[[Operation], bool]] = {
     "Idempotency-Key": lambda operation: operation.method == "POST",
+    # A part of a record, such as a link, has no ETag.
     "If-Match": lambda operation: (
-        operation.method in ("PUT", "DELETE") or operation.name.startswith(("submit_", "cancel_"))
+        (operation.method in ("PUT", "DELETE") and "{id}/" not in operation.path)
+        or operation.name.startswith(("submit_", "cancel_"))
     ),
     "If-None-Match": lambda operation: operation.is_record,
 }

@@ -281,6 +281,33 @@ async def test_refusals_match_the_description(api: Client) -> None:
         assert (await call(api, method, path, template, **request))[0] == status, (method, path)
 
 
+def test_only_operations_on_a_record_with_an_etag_have_if_match() -> None:
+    for path, methods in API["paths"].items():
+        for method in methods.keys() & {"put", "delete"}:
+            has_tag = "304" in methods.get("get", {"responses": {}})["responses"]
+            names = {resolve(each)["name"] for each in methods[method].get("parameters", ())}
+            assert ("412" in methods[method]["responses"]) == has_tag, (method, path)
+            assert ("If-Match" in names) == has_tag, (method, path)
+
+
+def test_only_users_have_a_described_conflict_of_e_mail_addresses() -> None:
+    conflicts = {
+        operation["operationId"]
+        for operation in operations()
+        if "email_taken" in json.dumps(operation["responses"].get("409", {}))
+    }
+    assert conflicts == {"createUser", "updateUser"}
+
+
+async def test_events_accept_all_types_as_described(api: Client) -> None:
+    types = ",".join(schema.get_values("event_type"))
+    described = API["paths"]["/api/events"]["get"]["parameters"]
+    (parameter,) = [each for each in described if each.get("name") == "types"]
+    assert violations(parameter["schema"], types) == []
+    path = f"/api/events?types={types}"
+    assert (await call(api, "GET", path, "/api/events"))[0] == 200
+
+
 async def test_a_conditional_get_returns_304_as_described(api: Client) -> None:
     path = f"/api/invoices/{await create_invoice(api)}"
     async with api.get(path) as response:
