@@ -219,8 +219,8 @@ def _describe_unknown(found: Iterable[members.Unknown]) -> Iterator[tuple[str, s
         if not unknown.is_closed:
             if len(judged) > members.MOST_UNKNOWN:
                 yield unknown.path, "maxProperties", MANY_UNKNOWN.format(members.MOST_UNKNOWN)
-            judged = judged[: members.MOST_COMPARED]
             names.update(judged)
+            judged = judged[: members.MOST_COMPARED]
             if len(names) > members.MOST_NAMES:
                 yield "", "maxProperties", MANY_NAMES.format(members.MOST_NAMES)
                 return

@@ -127,6 +127,17 @@ def test_a_body_has_at_most_1000_different_unknown_members() -> None:
     assert schema.find_violations("invoice_update", {"lineItems": lines}) == []
 
 
+async def test_all_unknown_members_of_a_body_count_for_its_limit(api: Client) -> None:
+    for count, status in ((10, 201), (11, 422)):
+        lines = [
+            line(**{f"own{number}of{each}": 0 for number in range(100)}) for each in range(count)
+        ]
+        body = await expect(api, status, "POST", "/api/invoices", json=invoice(lineItems=lines))
+        assert [each["path"] for each in body.get("errors", ())] == [""] * (status == 422)
+        named = [each for each in body.get("warnings", ()) if "/own" in each["path"]]
+        assert len(named) == 50 * (status == 201)
+
+
 @pytest.mark.parametrize("name", ["x" * 200, "\0"])
 def test_paths_of_violations_in_a_body_with_long_names_stay_short(name: str) -> None:
     body = {"x" * 100_000: {f"{name}{number}": "\0" for number in range(20_000)}}
