@@ -297,6 +297,8 @@ def _subject(error: ValidationError) -> str:
     parts = [part for part in error.absolute_path if isinstance(part, str)]
     if not parts:
         return "The request body"
+    if "propertyNames" in error.absolute_schema_path:
+        return f"A name in {parts[-1]}"
     last = error.absolute_path[-1]
     return parts[-1] if isinstance(last, str) else f"An entry of {parts[-1]}"
 

@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.api.test_adjustment_notes import STRANGER
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import expect, request_json, submit
+from tests.api_requests import expect, list_paths, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.harness.bodies import invoice, line, note
 
@@ -89,6 +91,18 @@ async def test_metadata_is_stored_replaced_and_found(api: Client) -> None:
     path = "/api/invoices"
     _, body = await request_json(api, "GET", path, params={"metadata[shop]": "A", "per_page": 1})
     assert "metadata%5Bshop%5D=A" in body["meta"]["first_page_url"]
+
+
+@pytest.mark.parametrize(
+    "name, words", [("", "must not be empty"), ("x" * 41, "must have at most 40 characters")]
+)
+async def test_the_message_for_an_invalid_metadata_key_is_about_the_name(
+    api: Client, name: str, words: str
+) -> None:
+    body = invoice(metadata={name: "x"})
+    answer = await expect(api, 422, "POST", "/api/invoices", json=body)
+    assert answer["message"] == f"A name in metadata {words}."
+    assert list_paths(answer) == ["/metadata"]
 
 
 async def test_notes_and_requests_have_metadata(api: Client) -> None:
