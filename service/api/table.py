@@ -71,11 +71,10 @@ def make_routes(operations: Sequence[Operation] = OPERATIONS) -> Iterator[web.Ro
         taken = "|".join(
             re.escape(path.removeprefix(place)) for path in words if path.startswith(place)
         )
-        path = (
-            f"{place}{{id:(?!(?:{taken})$)[^{{}}/]+}}"
-            if taken and place != operation.path
-            else operation.path
-        )
+        # By default, aiohttp excludes braces from a part of a path.
+        path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
+        if taken and place != operation.path:
+            path = f"{place}{{id:(?!(?:{taken})$)[^/]+}}"
         yield web.RouteDef(operation.method, path, _make_handler(operation), {})
 
 

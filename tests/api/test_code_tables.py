@@ -59,7 +59,7 @@ async def test_codes_are_searched_by_code_and_description(
     assert f"query={text}" in answer["meta"]["first_page_url"]
 
 
-@pytest.mark.parametrize("name", ["colours", "Units", "%00", "1", "units%2F"])
+@pytest.mark.parametrize("name", ["colours", "Units", "%00", "1", "units%2F", "{x}"])
 async def test_an_unknown_table_is_not_found(api: Client, name: str) -> None:
     status, body = await request_json(api, "GET", f"{TABLES}/{name}")
     assert (status, body["message"]) == (404, "Code table not found")

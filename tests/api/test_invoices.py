@@ -609,7 +609,7 @@ async def test_a_submitted_record_cannot_be_updated_or_deleted(api: Client, plac
 NO_IDS = (
     *("0", "-{}", "+{}", "0{}", "{}.0", "{}e0", "abc", "9223372036854775808"),
     *("9223372036854775807", "1" * 500, "%20", "{}%20", "%20{}", "%00", "{}%00", "null"),
-    *("{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617"),
+    *("{}%2F2", "{}%3B", "{},{}", "%ff", "18446744073709551617", "%7B", "%7Bx%7D"),
 )
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
@@ -655,7 +655,7 @@ async def test_every_route_answers_invalid_ids_with_the_same_404(
 #: Invalid ids of the integration surface. {} is replaced by an id of the account.
 NO_TEXTS = (
     *("1", "0", "abc", "null", "usr_", "org_", "{}0", "0{}", "%20{}", "{}%20", "{}%00"),
-    *("{}%0a", "{}%2F2", "{}%3B", "%ff", "usr_" + "0" * 22, "org_" + "0" * 22),
+    *("{}%0a", "{}%2F2", "{}%3B", "%ff", "%7B", "usr_" + "0" * 22, "org_" + "0" * 22),
     *("usr_" + "1" * 500, "usr_" + "%D9%A1" * 22),
 )
 
