@@ -146,10 +146,10 @@ def _amount(name: str, description: str) -> QueryParameter:
 def search_for(description: str) -> QueryParameter:
     """Return the filter `query`, a search text."""
 
-    def read(text: str) -> str:
+    def read(text: str) -> str | None:
         if len(text) > MAX_SEARCH_TEXT:
             raise ValueError(f"query must have at most {MAX_SEARCH_TEXT} characters.")
-        return text.strip()
+        return text.strip() or None
 
     schema = {"type": "string", "maxLength": MAX_SEARCH_TEXT}
     return QueryParameter("query", schema, f"Search text: {description}.", read)
