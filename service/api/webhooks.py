@@ -4,7 +4,7 @@ from aiohttp import web
 
 from service.api import filters, pagination
 from service.api.operation import Group, Operation
-from service.api.records import get_record, lock_record, page_response, read_key, store_created
+from service.api.records import lock_record, page_response, read_key, store_created
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
@@ -94,12 +94,15 @@ async def create_webhook(request: web.Request, body: JsonObject) -> web.Response
     "/api/webhooks/{id}",
     "Get a webhook",
     "Webhook",
-    description="Without its secret.",
+    description="Without its secret. The ETag does not depend on its counters.",
     is_record=True,
 )
 async def get_webhook(request: web.Request) -> web.Response:
     """Return an endpoint."""
-    return await get_record(request, sql.webhook_get, NOUN)
+    row = or_not_found(
+        await read_own(request, sql.webhook_whole, id=read_path_id(request, NOUN)), NOUN
+    )
+    return responses.record_response(request, row["record"], row["tagged"])
 
 
 @Operation(

@@ -11,7 +11,7 @@ from service.api.events import TYPES
 from service.api.portal_credentials import PATH as CREDENTIALS
 from service.dashboard import pages
 from service.dashboard.documents import read_page
-from service.dashboard.operations import read, read_company, read_if_any
+from service.dashboard.operations import read, read_company, read_if_any, read_tagged
 from service.dashboard.repetition import take_secrets
 from service.dashboard.settings import (
     Action,
@@ -55,10 +55,11 @@ async def _read_webhook(request: web.Request) -> JsonMapping:
     """Return an endpoint with its log of deliveries, and once the new secret."""
     ids, form = request.match_info, request.get(FORM, NO_FORM)
     place, api = WEBHOOK.format(**ids), WEBHOOK_API.format(**ids)
-    webhook = await read(request, api)
+    webhook, etag = await read_tagged(request, api)
     log = await read(request, f"{api}/deliveries", read_page(request))
     return {
         "webhook": webhook,
+        "etag": etag,
         "place": place,
         "created": await take_secrets(request, ROTATE.format(**ids)),
         "entries": _read_entries(form) if "url" in form else webhook,

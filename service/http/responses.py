@@ -36,10 +36,13 @@ def json_bytes_response(
     return web.Response(body=body, status=status, headers={**JSON, **(headers or {})})
 
 
-def record_response(request: web.Request, text: str) -> web.Response:
-    """Return a record with its ETag, or a 304 if If-None-Match matches."""
+def record_response(request: web.Request, text: str, tagged: str | None = None) -> web.Response:
+    """Return a record with its ETag, or a 304 if If-None-Match matches.
+
+    `tagged` is the part of the record that the tag depends on, by default all of it.
+    """
     body = text.encode()
-    tag = etag(body)
+    tag = etag(tagged.encode() if tagged else body)
     if "If-None-Match" in request.headers and tag_matches(request.headers["If-None-Match"], tag):
         return web.Response(status=304, headers={"ETag": tag})
     return web.Response(body=body, headers={**JSON, "ETag": tag})

@@ -23,7 +23,16 @@ with stored as (
 select id from stored;
 
 -- name: webhook_get :value
-select to_json(r) from webhook_records r where company_id = :company_id and id = :id;
+-- Return a record without its counters, for its ETag: every delivery changes them.
+select to_jsonb(r) - '{pending,delivered_last_minute}'::text[]
+  from webhook_records r
+ where company_id = :company_id and id = :id;
+
+-- name: webhook_whole :one
+-- Return `record`, and `tagged`, the result of webhook_get.
+select to_json(r) as record, to_jsonb(r) - '{pending,delivered_last_minute}'::text[] as tagged
+  from webhook_records r
+ where company_id = :company_id and id = :id;
 
 -- name: webhook_page :one
 -- Return `total` and `data`, a JSON array of records, newest first.

@@ -80,6 +80,23 @@ async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver)
     assert (found["response_status"], found["error"], found["next_attempt_at"]) == (200, None, None)
 
 
+async def test_deliveries_do_not_change_the_etag_of_a_webhook(
+    api: Client, receiver: Receiver
+) -> None:
+    endpoint_id, _ = await create_endpoint(api, receiver.url)
+    path = f"/api/webhooks/{endpoint_id}"
+    async with api.get(path) as response:
+        etag = response.headers["ETag"]
+    await create_invoice(api)
+    await wait_for_delivery(api, endpoint_id, "Delivered")
+    async with api.get(path) as response:
+        assert response.headers["ETag"] == etag
+        assert (await response.json())["delivered_last_minute"] == 1
+    for status in (200, 412):
+        change = {"json": {"description": "mine"}, "headers": {"If-Match": etag}}
+        await expect(api, status, "PUT", path, **change)
+
+
 def test_the_signature_equals_the_example_of_standard_webhooks() -> None:
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     made = signature.sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')

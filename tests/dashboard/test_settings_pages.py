@@ -15,6 +15,7 @@ from tests.api_invoices import create_invoice
 from tests.api_reads import get_json
 from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, expect
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.dashboard.test_invoice_form import read_etag
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import (
     LOCAL,
@@ -151,6 +152,20 @@ async def test_violations_of_a_webhook_are_shown_at_their_fields(
         assert reason in admin.text.split(f'id="{field}-wrong">')[1].split("</p>")[0]
         assert f'value="{fields["url"]}"' in admin.text
     assert [each["url"] for each in await _list_endpoints(site)] == [PLACE]
+
+
+async def test_a_webhook_form_does_not_overwrite_an_unseen_change(
+    admin: Visitor, site: Client, receiver: Receiver
+) -> None:
+    webhook, _, place = await open_endpoint(admin, site, receiver)
+    etag = read_etag(admin.text)
+    await create_invoice(site)
+    await wait_for_delivery(site, webhook, "Delivered")
+    await admin.post(place, {"url": f"{PLACE}/1", "etag": etag})
+    assert "The changes are saved." in admin.text
+    await admin.post(place, {"url": f"{PLACE}/2", "etag": etag})
+    assert admin.status == 412 and "Somebody has changed this" in admin.words
+    assert [each["url"] for each in await _list_endpoints(site)] == [f"{PLACE}/1"]
 
 
 async def test_the_limit_of_webhooks_is_shown_as_an_alert(admin: Visitor, site: Client) -> None:
