@@ -15,7 +15,15 @@ from typing import Any, Literal, NamedTuple
 from service import json_codec
 from service.json_types import JsonObject
 from service.portal.error_parsing import ErrorEntry, clean_text, fold_members
-from service.portal.members import Unreadable, identifier, instant, number, read_member, text
+from service.portal.members import (
+    Unreadable,
+    identifier,
+    instant,
+    number,
+    opaque,
+    read_member,
+    text,
+)
 
 MOST_PAGE_ROWS = 1000  # rows of one page, of which 100 are requested
 MOST_SHOWN = 2000  # characters that are stored of a row that could not be read
@@ -28,6 +36,7 @@ STATUSES: dict[str, PortalStatus] = {
     "invalid": "Invalid",
     "cancelled": "Cancelled",
 }
+NO_DATE = "0001-01-01T00:00:00"  # the default date of .NET
 UNKNOWN: PortalStatus = "Unknown"  # the status of a document whose status is none of these
 
 #: Type name in lower case, letters only -> type code. Portal: 9
@@ -89,6 +98,11 @@ def _status(value: object) -> PortalStatus | None:
     return STATUSES[found.lower()] if found else None
 
 
+def _past(value: object) -> datetime | None:
+    """Return a date-time; None for the default date of .NET, as if it were missing."""
+    return None if isinstance(value, str) and value.startswith(NO_DATE) else instant(value)
+
+
 def _name(value: object) -> str | None:
     """Return a string; None for anything else, as if it were missing."""
     return clean_text(value) if isinstance(value, str) and value.strip() else None
@@ -113,11 +127,11 @@ class Document:
     issuer_tin: str | None = _member(text, "issuerTin")
     issued_at: datetime | None = _member(instant, "dateTimeIssued")
     status: PortalStatus = _member(_status, "status", is_required=True)
-    long_id: str | None = _member(identifier, "longId")  # only after it became Valid
-    received_at: datetime | None = _member(instant, "dateTimeReceived")
-    validated_at: datetime | None = _member(instant, "dateTimeValidated")
-    cancelled_at: datetime | None = _member(instant, "cancelDateTime")
-    rejection_requested_at: datetime | None = _member(instant, "rejectRequestDateTime")
+    long_id: str | None = _member(opaque, "longId")  # only after it became Valid
+    received_at: datetime | None = _member(_past, "dateTimeReceived")
+    validated_at: datetime | None = _member(_past, "dateTimeValidated")
+    cancelled_at: datetime | None = _member(_past, "cancelDateTime")
+    rejection_requested_at: datetime | None = _member(_past, "rejectRequestDateTime")
     #: Given with a cancellation or a rejection.
     reason: str | None = _member(text, "documentStatusReason")
     supplier_tin: str | None = _member(_name, "supplierTin")

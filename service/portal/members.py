@@ -44,7 +44,7 @@ def require(row: JsonObject, name: str, reader: Callable[[object], T | None]) ->
 
 def check_same(row: JsonObject, name: str, expected: str) -> None:
     """Raise Unreadable if an identifier is missing or another one."""
-    if require(row, name, identifier).upper() != expected.upper():
+    if require(row, name, identifier) != expected.upper():
         raise Unreadable(f"The response is about another {name}.")
 
 
@@ -64,7 +64,13 @@ def number(value: object) -> str | None:
 
 
 def identifier(value: object) -> str | None:
-    """Return an identifier of the portal, which is safe in a URL."""
+    """Return the identifier of a document or submission in upper case, as the portal assigns it."""
+    found = opaque(value)
+    return found and found.upper()
+
+
+def opaque(value: object) -> str | None:
+    """Return an identifier of the portal unchanged. It is safe in a URL."""
     found = text(value)
     if found is not None and not ID.fullmatch(found):
         raise Unreadable("is not an identifier")

@@ -48,6 +48,7 @@ OWN_CLIENTS = "tests/submission/test_own_clients.py"
 LOST = "tests/submission/test_lost.py"
 UNKNOWN = "tests/submission/test_unknown_outcomes.py"
 PARSING = "tests/api/test_parsing.py"
+PORTAL_CLIENT = "tests/portal/test_portal_client.py"
 EQUAL_IDS = "tests/security/test_equal_ids.py"
 SEND_OUTCOMES = (
     "tests/portal/test_send_outcomes.py::test_a_response_decides_the_state_of_a_submission"
@@ -3320,6 +3321,24 @@ RESPONSES: tuple[Mutant, ...] = (
     ),
 )
 
+#: What the portal shows of accepted documents is recognised, stored, and reported if it differs.
+FOLLOWED = (
+    Mutant(
+        "identifier-in-lower-case-is-another-document",
+        "service/portal/members.py",
+        "return found and found.upper()",
+        "return found",
+        f"{PORTAL_CLIENT}::test_identifiers_in_lower_case_are_read_in_upper_case",
+    ),
+    Mutant(
+        "default-date-is-a-date",
+        "service/portal/documents.py",
+        "None if isinstance(value, str) and value.startswith(NO_DATE) else instant(value)",
+        "instant(value)",
+        f"{PORTAL_CLIENT}::test_the_default_date_of_dotnet_is_no_date[Z]",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *EXCLUSION,
     *EVIDENCE,
@@ -3342,4 +3361,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *UNSENT,
     *EMBEDDED,
     *RESPONSES,
+    *FOLLOWED,
 )

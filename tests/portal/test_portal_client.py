@@ -970,6 +970,29 @@ async def test_member_names_of_other_responses_are_case_insensitive() -> None:
     assert await read("cancel", {"UUID": UUID, "STATUS": "cancelled"}, UUID, "Wrong") is None
 
 
+async def test_identifiers_in_lower_case_are_read_in_upper_case() -> None:
+    """The long id has lower and upper case."""
+    lower = document(uuid=UUID.lower(), submissionUid=UID.lower(), longId="Long1")
+    (listed,) = await search(lower)
+    (polled,) = await read("submission", state([lower], submissionUid=UID.lower()), UID)
+    assert listed == polled
+    assert (listed.uuid, listed.submission_uid, listed.long_id) == (UUID, UID, "Long1")
+    accepted = [{"uuid": UUID.lower(), "invoiceCodeNumber": "INV-1"}]
+    receipt = {**RECEIPT, "submissionUid": UID.lower(), "acceptedDocuments": accepted}
+    async with portal_to(http(202, receipt)) as (portal, _):
+        found = await portal.submit(TIN, b"{}")
+    assert (found.uid, found.accepted) == (UID, {"INV-1": UUID})
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+08:00"])
+async def test_the_default_date_of_dotnet_is_no_date(zone: str) -> None:
+    names = ("dateTimeReceived", "dateTimeValidated", "cancelDateTime", "rejectRequestDateTime")
+    (listed,) = await search(document(**dict.fromkeys(names, f"0001-01-01T00:00:00{zone}")))
+    assert listed.odd is None
+    times = (listed.received_at, listed.validated_at, listed.cancelled_at)
+    assert (*times, listed.rejection_requested_at) == (None,) * 4
+
+
 @pytest.mark.parametrize(
     "name, code",
     [
