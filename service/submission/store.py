@@ -80,6 +80,7 @@ class DocumentRow(TypedDict):
     issued_at: datetime
     status: states.SubmittedStatus
     uuid: str | None
+    long_id: str | None
     validated_at: datetime | None
 
 
@@ -165,6 +166,7 @@ async def read_documents(
                 issued_at=row["issued_at"],
                 status=row["status"],
                 uuid=row["uuid"],
+                long_id=row["long_id"],
                 validated_at=row["validated_at"],
             ),
         )

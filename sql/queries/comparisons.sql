@@ -154,7 +154,7 @@ update submissions
 -- request of this service did that: none was ever begun (cancel_fence is 0), or none can be the
 -- cause. For a document that is Cancelled here, the finding that its move inserted decides that.
 select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
-       d.submitted_at, d.rejection_requested_at, d.rejection_reason,
+       d.submitted_at, d.long_id, d.validated_at,
        case when d.cancel_fence = 0 then true
             when d.status <> 'Cancelled'
             then d.cancellation_requested_at is null and not d.cancel_unclear
@@ -174,8 +174,8 @@ select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, 
 -- name: submissions_finish :many
 -- End the polls of Accepted submissions whose documents all have an outcome, and whose Valid ones
 -- are all among the :listed documents: comparisons show their later changes. A submission that is
--- being polled is left for the next comparison; one that was validated late is polled until it can
--- no longer change.
+-- being polled is left for the next comparison; one that was validated late, or at an unknown time,
+-- is polled until it can no longer change.
 update submissions s
    set state = 'Finished', fence = fence + 1, claims = 0, reads = 0, has_outcome = true,
        lease_until = null, last_error = null, updated_at = clock_timestamp()
@@ -187,6 +187,7 @@ update submissions s
                       and (d.status in ('Submitting', 'Submitted')
                            or (d.status = 'Valid'
                                and (d.id <> all (:listed::bigint[])
+                                    or d.validated_at is null
                                     or d.validated_at > d.submitted_at + interval '1 hour'))))
 returning s.id;
 

@@ -284,7 +284,7 @@ update submitted_documents
  where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
 
 -- name: submission_documents :many
-select submission_id, id, number, document_type, issued_at, status, uuid, validated_at
+select submission_id, id, number, document_type, issued_at, status, uuid, long_id, validated_at
   from submitted_documents
  where company_id = :company_id and submission_id = any (:ids::bigint[])
  order by id;
@@ -411,15 +411,29 @@ with wanted as (
 select id, kind, status, status = 'Cancelled' and is_unrequested as is_foreign from moved;
 
 -- name: submitted_document_note :exec
--- Record the portal's details of a document whose status stays the same: times, and a buyer's
--- request to reject it.
-update submitted_documents
-   set submitted_at = coalesce(:submitted_at::timestamptz, submitted_at),
-       rejection_requested_at = coalesce(
-         :rejection_requested_at::timestamptz, rejection_requested_at),
-       rejection_reason = coalesce(:rejection_reason, rejection_reason),
+-- Record what is new in the portal's details of a document whose status stays the same: those that
+-- were missing, and a buyer's request to reject it.
+update submitted_documents d
+   set long_id = w.long_id,
+       validation_link = w.validation_link,
+       validated_at = w.validated_at,
+       rejection_requested_at = w.rejection_requested_at,
+       rejection_reason = w.rejection_reason,
        updated_at = clock_timestamp()
- where company_id = :company_id and id = :id;
+  from (select id,
+               coalesce(long_id, :long_id) as long_id,
+               coalesce(validation_link, :validation_link) as validation_link,
+               coalesce(validated_at, :validated_at::timestamptz) as validated_at,
+               coalesce(:rejection_requested_at::timestamptz, rejection_requested_at)
+                 as rejection_requested_at,
+               coalesce(:rejection_reason, rejection_reason) as rejection_reason
+          from submitted_documents
+         where company_id = :company_id and id = :id
+           for update) w
+ where d.company_id = :company_id and d.id = w.id
+   and (d.long_id, d.validation_link, d.validated_at, d.rejection_requested_at, d.rejection_reason)
+       is distinct from (w.long_id, w.validation_link, w.validated_at, w.rejection_requested_at,
+                         w.rejection_reason);
 
 -- name: sighting_insert :exec
 -- Record uuids that the portal showed for numbers of submissions. Needs no valid claim, so that

@@ -3337,6 +3337,36 @@ FOLLOWED = (
         "instant(value)",
         f"{PORTAL_CLIENT}::test_the_default_date_of_dotnet_is_no_date[Z]",
     ),
+    Mutant(
+        "details-shown-later-not-added",
+        "service/submission/following/later_states.py",
+        'return status == there.status == "Valid" and any(lacked)',
+        "return False",
+        f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
+    ),
+    removal(
+        "valid-document-without-its-time-is-polled-no-more",
+        COMPARISONS,
+        "                                    or d.validated_at is null\n",
+        f"{LATER}::test_a_comparison_adds_details_that_a_valid_document_lacked",
+    ),
+    Mutant(
+        "valid-document-without-its-time-is-finished",
+        "service/submission/machine/state_machine.py",
+        "since = doc.validated_at or submission.last_sent_at\n",
+        "since = doc.validated_at\n",
+        "tests/submission/test_machine.py"
+        "::test_valid_documents_are_read_until_two_hours_after_the_cancel_window"
+        "[73.9-Accepted-False]",
+    ),
+    Mutant(
+        "recorded-rejection-request-written-again",
+        SUBMISSIONS,
+        "   and (d.long_id, d.validation_link, d.validated_at, d.rejection_requested_at,"
+        " d.rejection_reason)\n",
+        "   and (d.long_id, d.validation_link, d.validated_at, d.rejection_requested_at, 'x')\n",
+        f"{LATER}::test_a_rejection_request_that_is_recorded_is_not_written_again",
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -18,7 +18,7 @@ from service.submission.machine.comparison_rules import (
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import request_json
-from tests.conftest import Company, Sandbox, StartService, until
+from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import buyer
 
 STATES = "select array_agg(distinct state) from submissions"
@@ -120,6 +120,62 @@ async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
     await owner.execute("update submissions set not_before = now() where state = 'Accepted'")
     await owner.execute("notify submission_due")
     await wait_for_status(api, invalid, "Invalid")
+
+
+async def create_valid_without_details(api: Client, sandbox: Sandbox) -> tuple[int, str]:
+    """Create an invoice whose document is Valid without its details. Return its id and number."""
+    await sandbox.settings(stuck=True)
+    invoice_id = await create_submitted_invoice(api)
+    (entry,) = await sandbox.ledger()
+    await sandbox.show_oddly(entry["number"], longId="", dateTimeValidated=None)
+    await sandbox.settings(stuck=False)
+    await wait_for_status(api, invoice_id, "Valid")
+    (document,) = await get_documents(api, invoice_id)
+    assert (document["validation_link"], document["validated_at"]) == (None, None)
+    return invoice_id, entry["number"]
+
+
+async def test_a_poll_adds_details_that_a_valid_document_lacked(
+    start: StartService, sandbox: Sandbox
+) -> None:
+    api = await start(PORTAL_RECHECK_SECONDS="0.1", COMPARISON_SECONDS="3600")
+    invoice_id, number = await create_valid_without_details(api, sandbox)
+    await sandbox.show_oddly(number)
+    (document,) = await until(
+        lambda: get_documents(api, invoice_id), lambda found: found[0]["validation_link"]
+    )
+    assert document["uuid"] in document["validation_link"] and document["validated_at"]
+
+
+async def test_a_comparison_adds_details_that_a_valid_document_lacked(
+    start: StartService, sandbox: Sandbox, owner: asyncpg.Connection, config: Config
+) -> None:
+    """The document is polled until the portal has shown when it validated it."""
+    api = await start(PORTAL_RECHECK_SECONDS="3600", COMPARISON_SECONDS="3600")
+    invoice_id, number = await create_valid_without_details(api, sandbox)
+    await until(lambda: owner.fetchval("select bool_and(lease_until is null) from submissions"))
+    await run_command(config, reconcile)
+    assert await owner.fetchval(STATES) == ["Accepted"]
+    await sandbox.show_oddly(number)
+    await run_command(config, reconcile)
+    (document,) = await get_documents(api, invoice_id)
+    assert document["uuid"] in document["validation_link"] and document["validated_at"]
+    assert await owner.fetchval(STATES) == ["Finished"]
+
+
+async def test_a_rejection_request_that_is_recorded_is_not_written_again(
+    start: StartService, sandbox: Sandbox
+) -> None:
+    api = await start(PORTAL_RECHECK_SECONDS="0.1", COMPARISON_SECONDS="3600")
+    invoice_id = await create_valid_invoice(api)
+    (document,) = await get_documents(api, invoice_id)
+    await sandbox.reject(document["uuid"], "Never ordered")
+    (requested,) = await until(
+        lambda: get_documents(api, invoice_id), lambda found: found[0]["rejection_requested_at"]
+    )
+    polled = await count_polls(sandbox)
+    await until(lambda: count_polls(sandbox), lambda n: n > polled + 2)
+    assert await get_documents(api, invoice_id) == [requested]
 
 
 @pytest.mark.parametrize(

@@ -241,15 +241,19 @@ def test_a_submission_found_sending_is_never_queued_again() -> None:
     assert (then.last_sent_at, then.absence_confirmations) == (NOW, 0)
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
 @pytest.mark.parametrize("hours, state", [(72, "Accepted"), (73.9, "Accepted"), (74.1, "Finished")])
 def test_valid_documents_are_read_until_two_hours_after_the_cancel_window(
-    hours: float, state: str
+    hours: float, state: str, is_shown: bool
 ) -> None:
-    """A cancellation in the last minutes of the window may be shown later."""
-    docs = tuple(
-        replace(doc, status="Valid", validated_at=NOW - timedelta(hours=hours)) for doc in DOCS
-    )
-    submission = Submission("Accepted", "retry", NOW, docs=docs)
+    """A cancellation in the last minutes of the window may be shown later.
+
+    The send counts while the portal does not show when it validated the document.
+    """
+    since = NOW - timedelta(hours=hours)
+    shown, sent = (since, None) if is_shown else (None, since)
+    docs = tuple(replace(doc, status="Valid", validated_at=shown) for doc in DOCS)
+    submission = Submission("Accepted", "retry", NOW, docs=docs, last_sent_at=sent)
     then, _ = state_machine.step(submission, StatesReceived((), {}), TIMES)
     assert then.state == state
 

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import itemgetter
 
 from service.config import Config
 from service.db.statements import sql
@@ -42,24 +44,41 @@ def _validation_link(config: Config, there: Document) -> str | None:
     return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
 
 
-async def record_rejection_requests(
-    context: SubmissionContext, company_id: int, shown: Iterable[tuple[int, Document]]
+def has_details(
+    status: states.SubmittedStatus,
+    long_id: str | None,
+    validated_at: datetime | None,
+    there: Document,
+) -> bool:
+    """Return whether the portal shows a rejection request, or a detail that a Valid document lacks.
+
+    It may show a document as Valid before it shows its long id and the time of its validation.
+    """
+    if there.rejection_requested_at:
+        return True
+    lacked = (not long_id and there.long_id, not validated_at and there.validated_at)
+    return status == there.status == "Valid" and any(lacked)
+
+
+async def record_details(
+    context: SubmissionContext, company_id: int, shown: Sequence[tuple[int, Document]]
 ) -> None:
-    """Record that buyers requested the rejection of documents, which stay Valid.
+    """Record details of documents whose status stays the same, if they are new.
 
     `shown` are ids of documents with what the portal shows. The reason of a cancelled document is
-    that of its cancellation.
+    that of its cancellation, not of a rejection request.
     """
-    requested = [(key, there) for key, there in shown if there.rejection_requested_at]
-    if not requested:
+    if not shown:
         return
     async with context.database.company(company_id) as conn:
-        for submitted_document_id, there in requested:
+        for submitted_document_id, there in sorted(shown, key=itemgetter(0)):
             await sql.submitted_document_note(
                 conn,
                 company_id=company_id,
                 id=submitted_document_id,
-                submitted_at=None,
+                long_id=there.long_id,
+                validation_link=_validation_link(context.config, there),
+                validated_at=there.validated_at,
                 rejection_requested_at=there.rejection_requested_at,
                 rejection_reason=there.reason if there.status == "Valid" else None,
             )
@@ -78,19 +97,17 @@ async def follow_listing(
     by_uuid = {there.uuid: there for there in listing}
     shown = [(row, by_uuid[row["uuid"]]) for row in attempts if row["uuid"] in by_uuid]
     await _write_changes(context, company_id, shown)
-    await record_rejection_requests(
+    await record_details(
         context,
         company_id,
-        [(row["id"], there) for row, there in shown if _is_new_request(row, there)],
+        [
+            (row["id"], there)
+            for row, there in shown
+            if has_details(row["status"], row["long_id"], row["validated_at"], there)
+        ],
     )
     valid = [row for row, there in shown if there.status == "Valid" and row["state"] == "Accepted"]
     await _finish(context, company_id, valid)
-
-
-def _is_new_request(row: AttemptRow, there: Document) -> bool:
-    return there.rejection_requested_at != row["rejection_requested_at"] or (
-        there.status == "Valid" and there.reason != row["rejection_reason"]
-    )
 
 
 async def _write_changes(

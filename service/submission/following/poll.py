@@ -13,7 +13,11 @@ from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.listings import Listing
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.following.later_states import describe_change, record_rejection_requests
+from service.submission.following.later_states import (
+    describe_change,
+    has_details,
+    record_details,
+)
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine.comparison_rules import FURTHEST
@@ -54,9 +58,17 @@ async def poll(context: CompanyContext, claim: Claim) -> None:
     reading = await _read(context, submission)
     listing = reading.listing
     event = reading.failure or await _find_changes(context, claim, submission, listing)
-    ids = {doc.uuid: doc.id for doc in submission.docs if doc.uuid}
-    shown = [(ids[there.uuid], there) for there in listing if there.uuid in ids]
-    await record_rejection_requests(context, claim.company_id, shown)
+    docs = {doc.uuid: doc for doc in submission.docs if doc.uuid}
+    shown = [(docs[there.uuid], there) for there in listing if there.uuid in docs]
+    await record_details(
+        context,
+        claim.company_id,
+        [
+            (doc.id, there)
+            for doc, there in shown
+            if has_details(doc.status, doc.long_id, doc.validated_at, there)
+        ],
+    )
     await record_odd_rows(context, claim.company_id, submission.tin, reading.operation, listing)
     await advance(context, submission_run, event)
 

@@ -88,8 +88,8 @@ class AttemptRow(TypedDict):
     status: states.SubmittedStatus
     uuid: str | None
     submitted_at: datetime | None
-    rejection_requested_at: datetime | None
-    rejection_reason: str | None
+    long_id: str | None
+    validated_at: datetime | None
     is_foreign_if_cancelled: bool
     tin: str
     state: states.SubmissionState

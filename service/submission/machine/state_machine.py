@@ -194,6 +194,7 @@ def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> Submitt
                 doc,
                 status=change.status,
                 uuid=change.uuid or doc.uuid,
+                long_id=change.long_id or doc.long_id,
                 validated_at=change.validated_at or doc.validated_at,
             )
     return doc
@@ -509,9 +510,10 @@ def _apply_states(submission: Submission, event: StatesReceived, times: Times) -
 
 
 def _can_change(submission: Submission, doc: SubmittedDocument) -> bool:
-    if doc.status != "Valid" or doc.validated_at is None:
+    since = doc.validated_at or submission.last_sent_at
+    if doc.status != "Valid" or since is None:
         return False
-    return submission.now - doc.validated_at <= states.CANCEL_WINDOW + CANCEL_GRACE
+    return submission.now - since <= states.CANCEL_WINDOW + CANCEL_GRACE
 
 
 def _retry_states(submission: Submission, event: StatesUnavailable, times: Times) -> list[Command]:

@@ -53,6 +53,7 @@ class SubmittedDocument:
     issued_at: datetime
     status: SubmittedStatus = "Submitting"
     uuid: str | None = None
+    long_id: str | None = None
     validated_at: datetime | None = None
 
 
