@@ -3344,6 +3344,15 @@ FOLLOWED = (
         "return False",
         f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
     ),
+    Mutant(
+        "company-that-was-never-compared-not-reported",
+        "sql/functions/operations/conditions.sql",
+        "         and coalesce(w.compared_at, sent.at) < clock_timestamp()",
+        "         and w.compared_at < clock_timestamp()",
+        f"{LATER}"
+        "::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison"
+        "[None-26-True]",
+    ),
     removal(
         "valid-document-without-its-time-is-polled-no-more",
         COMPARISONS,

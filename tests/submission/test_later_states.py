@@ -243,7 +243,7 @@ async def test_a_company_is_due_while_documents_may_have_changed_since_its_compa
         owner, **spans, every=hour / 24, client_id="", fingerprint=""
     )
     watched = {row["kind"] for row in found}
-    assert ("Comparison" in watched) == (is_due and compared is not None)
+    assert ("Comparison" in watched) == (is_due and (compared or sent) > 1)
     rows = await sql.claim_comparisons(
         owner,
         cause="regular",

@@ -9,7 +9,8 @@
 -- A submission that is Queued again has the cause in last_error, with its beginning: the portal
 -- could not be reached, or the clocks differ. A held company without a verified TIN could send
 -- nothing anyway. A company is due to be compared while documents may have changed since its latest
--- comparison: for 74 hours after they were sent. Those of more than 30 days ago are not listed.
+-- comparison, or since its first send if it never was: for 74 hours after they were sent. Those of
+-- more than 30 days ago are not listed.
 create or replace function conditions(
     age interval, grace interval, settle interval, confirmation_gap interval, every interval)
   returns table (subject text, kind text, n bigint, since timestamptz)
@@ -65,15 +66,18 @@ create or replace function conditions(
                               and w.status = 'Pending') o
        where e.enabled and o.due_at < clock_timestamp() - grace
       union all
-      select 'overdue', 'Comparison', 1, w.compared_at
-        from public.comparisons w
-       where w.compared_at < clock_timestamp() - 24 * every
-         and greatest(statement_timestamp() - interval '30 days',
-                      w.compared_at - interval '74 hours')
-             < (select max(s.last_sent_at)
-                  from public.submissions s
-                 where s.company_id = w.company_id and s.last_sent_at is not null)
-         and not exists (select from held h where h.company_id = w.company_id)
+      select 'overdue', 'Comparison', 1, coalesce(w.compared_at, sent.at)
+        from public.companies c
+        left join public.comparisons w on w.company_id = c.id
+       cross join lateral (select min(s.last_sent_at) as at
+                             from public.submissions s
+                            where s.company_id = c.id
+                              and s.last_sent_at
+                                  > greatest(statement_timestamp() - interval '30 days',
+                                             w.compared_at - interval '74 hours')) sent
+       where sent.at is not null
+         and coalesce(w.compared_at, sent.at) < clock_timestamp() - 24 * every
+         and not exists (select from held h where h.company_id = c.id)
       union all
       select 'attention', shown.kind, 0, null
         from (values ('NeedsPerson'), ('Finding'), ('Hold')) shown (kind)
