@@ -149,6 +149,9 @@ CASES = {
         {f'{DUE}{{{API},state="Queued"}}': "30x60"},
     ),
     "EinvoiceNeedsPerson": make_attention("NeedsPerson", "2 submissions need manual review."),
+    "EinvoiceNoOutcome": make_attention(
+        "NoOutcome", "2 accepted submissions have had no outcome for a day."
+    ),
     "EinvoiceFindings": make_attention("Finding", "2 differences from the portal are open."),
     "EinvoiceSendingHeld": make_attention(
         "Hold", "Sending has been held for 2 companies for 30 minutes."

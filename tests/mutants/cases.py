@@ -3345,6 +3345,14 @@ FOLLOWED = (
         f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
     ),
     Mutant(
+        "accepted-submission-without-an-outcome-not-reported",
+        "sql/functions/operations/conditions.sql",
+        "         and s.last_sent_at < clock_timestamp() - interval '1 day'\n",
+        "         and s.last_sent_at < clock_timestamp() - interval '1 year'\n",
+        "tests/operations/test_conditions.py"
+        "::test_watchdog_reports_a_condition_with_an_action[NoOutcome]",
+    ),
+    Mutant(
         "company-that-was-never-compared-not-reported",
         "sql/functions/operations/conditions.sql",
         "         and coalesce(w.compared_at, sent.at) < clock_timestamp()",

@@ -21,6 +21,10 @@ HOUR_AGO = "now() - interval '1 hour'"
 #: kind -> statements that cause the condition in an accepted submission
 STATES = {
     "UnknownOutcome": [f"update submissions set state = 'Uncertain', last_sent_at = {HOUR_AGO}"],
+    "NoOutcome": [
+        "update submissions set state = 'Accepted', has_outcome = false,"
+        " last_sent_at = now() - interval '25 hours', not_before = now() + interval '1 hour'"
+    ],
     "SenderSilent": [
         f"update submissions set state = 'Sending', last_sent_at = {HOUR_AGO}, "
         f"lease_until = {HOUR_AGO}"

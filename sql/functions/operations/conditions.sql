@@ -28,7 +28,8 @@ create or replace function conditions(
              s.state,
              greatest(s.not_before, s.lease_until) as due_at,
              s.lease_until,
-             s.last_sent_at
+             s.last_sent_at,
+             s.has_outcome
         from public.submissions s
        where (s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null)
           or s.state = 'Sending'
@@ -95,6 +96,12 @@ create or replace function conditions(
       select 'attention', 'UnknownOutcome', 1, s.last_sent_at
         from sending s
        where s.state in ('Sending', 'Uncertain') and s.last_sent_at < clock_timestamp() - age
+      union all
+      select 'attention', 'NoOutcome', 1, s.last_sent_at
+        from sending s
+       where s.state = 'Accepted'
+         and not s.has_outcome
+         and s.last_sent_at < clock_timestamp() - interval '1 day'
       union all
       select 'attention', 'SenderSilent', 1, s.lease_until
         from sending s
