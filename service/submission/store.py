@@ -185,7 +185,8 @@ def _group(pairs: Iterable[tuple[int, Result]]) -> dict[int, tuple[Result, ...]]
 def _make_submission(
     row: SubmissionRow, docs: tuple[SubmittedDocument, ...], sightings: tuple[Sighting, ...]
 ) -> Submission:
-    # An unconfirmed refusal, or the times since when the portal does not know the submission.
+    # An unconfirmed refusal, or the times since when the portal does not know the submission or
+    # refuses its polls.
     error: JsonObject = json_codec.loads((row["last_error"] or "{}").encode())
     is_unknown = error.get("code") == state_machine.NOT_FOUND
     return Submission(
@@ -208,6 +209,7 @@ def _make_submission(
         refusal=error if error.get("code") in state_machine.KEPT_CODES else None,
         unknown_since=_parse_time(error.get("since")) if is_unknown else None,
         searched_at=_parse_time(error.get("searched_at")) if is_unknown else None,
+        refused_since=_parse_time(error.get("since")) if error.get("code") == "Refused" else None,
     )
 
 

@@ -3361,6 +3361,20 @@ FOLLOWED = (
         "::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison"
         "[None-26-True]",
     ),
+    Mutant(
+        "submission-with-refused-polls-not-reviewed",
+        "service/submission/machine/state_machine.py",
+        "        if _needs_review(submission, since, times):\n",
+        "        if False:\n",
+        f"{LOST}::test_submission_whose_polls_are_refused_for_a_day_needs_manual_review",
+    ),
+    Mutant(
+        "start-of-refused-polls-forgotten",
+        "service/submission/store.py",
+        'if error.get("code") == "Refused" else None',
+        "if False else None",
+        f"{LOST}::test_polls_are_refused_until_a_submission_needs_manual_review",
+    ),
     removal(
         "valid-document-without-its-time-is-polled-no-more",
         COMPARISONS,

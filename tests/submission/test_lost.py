@@ -6,6 +6,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from service.documents import states
 from service.submission.following.poll import needs_search
 from service.submission.machine import state_machine
 from service.submission.machine.types import (
@@ -81,6 +82,40 @@ def test_unknown_submission_with_an_outcome_needs_no_manual_review(
     assert then.state == state
     assert isinstance(written, Write)
     assert written.delay == (TIMES.portal_recheck if state == "Accepted" else NO_DELAY)
+
+
+@pytest.mark.parametrize(
+    "hours, status, state",
+    [
+        (23.9, "Submitted", "Accepted"),
+        (24.1, "Submitted", "NeedsPerson"),
+        (99, "Valid", "Accepted"),
+    ],
+)
+@pytest.mark.parametrize("member", ["refused_since", "unknown_since"])
+def test_submission_whose_polls_are_refused_for_a_day_needs_manual_review(
+    hours: float, status: states.SubmittedStatus, state: str, member: str
+) -> None:
+    docs = (SubmittedDocument(1, "INV-1", "01", NOW, status, "U"),)
+    submission = replace(
+        Submission("Accepted", "retry", NOW + hours * HOUR, docs=docs), **{member: NOW}
+    )
+    then, (written,) = state_machine.step(submission, StatesUnavailable(LOST, refused=True), TIMES)
+    assert then.state == state
+    assert isinstance(written, Write) and written.error
+    assert written.error["since"] == NOW.isoformat()
+
+
+async def test_polls_are_refused_until_a_submission_needs_manual_review(
+    start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    api = await start(PORTAL_UNKNOWN_SECONDS="0.05")
+    await sandbox.settings(stuck=True)
+    invoice_id = await create_submitted_invoice(api)
+    await sandbox.fault("submission", "refuse", status=403, code="Forbidden", times=10**5)
+    await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
+    assert await owner.fetchval("select last_error ->> 'code' from submissions") == "Refused"
+    assert (await get_invoice(api, invoice_id))["status"] == "Submitted"
 
 
 async def test_unknown_submission_is_found_by_its_number(

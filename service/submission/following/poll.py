@@ -132,7 +132,11 @@ async def _describe_failure(
     await context.apply_throttle(why, operation)
     is_unknown = isinstance(why, Refused) and why.is_missing
     return StatesUnavailable(
-        make_error(why), retry_delay(why), hold_time(why, operation), is_unknown
+        make_error(why),
+        retry_delay(why),
+        hold_time(why, operation),
+        is_unknown,
+        refused=isinstance(why, Refused) and not is_unknown,
     )
 
 

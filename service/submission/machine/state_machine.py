@@ -60,7 +60,8 @@ LONGEST_BACKOFF = timedelta(minutes=5)  # after a transient error
 LONGEST_LOOK_DELAY = timedelta(seconds=60)  # between two listings for an Uncertain submission
 LISTING_DEADLINE = timedelta(hours=24)  # without a readable listing
 VAIN_SENDS = 5  # of promised work, each absent afterwards, before something else is tried
-UNKNOWN_PERIODS = 24  # times `portal_unknown`, for an accepted submission that stays unknown
+#: Times `portal_unknown`, for an accepted submission that stays unknown or whose polls are refused.
+UNKNOWN_PERIODS = 24
 CANCEL_GRACE = timedelta(hours=2)  # for changes in the last minutes of the cancel window
 NOT_FOUND, REFUSED_AGAIN = "NotFound", "RefusedAgain"
 #: Codes of the errors that are kept while the outcome is looked up: what follows from absence
@@ -523,7 +524,18 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
         return _handle_unknown(submission, event, times)
     delay = _delay_after(event, _next_poll(submission, times))
     error = _describe_unknown(submission, event) if submission.unknown_since else event.error
+    if event.refused:
+        since = submission.unknown_since or submission.refused_since or submission.now
+        error = {**error, "since": since.isoformat()}
+        if _needs_review(submission, since, times):
+            return [Write("NeedsPerson", error=error)]
     return [Write("Accepted", delay=delay, error=error)]
+
+
+def _needs_review(submission: Submission, since: datetime, times: Times) -> bool:
+    """Return whether a submission without an outcome could not be read for too long."""
+    is_long = submission.now - since > UNKNOWN_PERIODS * times.portal_unknown
+    return is_long and not submission.has_outcome
 
 
 def _handle_unknown(
@@ -540,7 +552,7 @@ def _handle_unknown(
         if not any(_can_change(submission, doc) for doc in submission.docs):
             return [Write("Finished")]
         usual = times.portal_recheck
-    elif submission.now - since > UNKNOWN_PERIODS * times.portal_unknown:
+    elif _needs_review(submission, since, times):
         return [Write("NeedsPerson", error=error)]
     return [Write("Accepted", delay=_delay_after(event, usual), error=error)]
 

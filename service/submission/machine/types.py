@@ -93,6 +93,7 @@ class Submission:
     possibly_received: bool = False  # it was sent before, and appeared absent
     refusal: Error | None = None  # a refusal after which absence alone does not decide
     unknown_since: datetime | None = None  # when the portal first did not know its submission uid
+    refused_since: datetime | None = None  # when the portal first refused its latest polls
     searched_at: datetime | None = None  # the latest search for its documents by number
 
     @property
@@ -206,7 +207,7 @@ class StatesUnavailable:
     """The states could not be read. `wait` and `held_for` are those of NotReceived.
 
     `unknown`: the portal does not know the submission (yet). `searched`: a search for its documents
-    by number found none either.
+    by number found none either. `refused`: the portal refused the request for another reason.
     """
 
     error: Error
@@ -214,6 +215,7 @@ class StatesUnavailable:
     held_for: timedelta | None = None
     unknown: bool = False
     searched: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
