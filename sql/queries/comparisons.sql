@@ -153,8 +153,8 @@ update submissions
 -- of the numbers, oldest first. `is_foreign_if_cancelled`: if the portal shows it as cancelled, no
 -- request of this service did that: none was ever begun (cancel_fence is 0), or none can be the
 -- cause. For a document that is Cancelled here, the finding that its move inserted decides that.
-select d.id, d.submission_id, d.number, d.document_type, d.issued_at, d.status, d.uuid,
-       d.submitted_at, d.long_id, d.validated_at,
+select d.id, d.submission_id, d.document_id, d.number, d.document_type, d.issued_at, d.status,
+       d.uuid, d.submitted_at, d.long_id, d.validated_at, d.updated_at,
        case when d.cancel_fence = 0 then true
             when d.status <> 'Cancelled'
             then d.cancellation_requested_at is null and not d.cancel_unclear

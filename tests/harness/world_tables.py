@@ -306,6 +306,7 @@ def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> AttemptRow
     return {
         "id": doc.id,
         "submission_id": submission_id,
+        "document_id": doc.id,
         "number": doc.number,
         "document_type": doc.document_type,
         "issued_at": doc.issued_at,
@@ -314,6 +315,7 @@ def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> AttemptRow
         "submitted_at": None,
         "long_id": doc.long_id,
         "validated_at": doc.validated_at,
+        "updated_at": row.created_at,
         "is_foreign_if_cancelled": False,
         "tin": TIN,
         "state": row.submission.state,

@@ -3375,6 +3375,26 @@ FOLLOWED = (
         "if False else None",
         f"{LOST}::test_polls_are_refused_until_a_submission_needs_manual_review",
     ),
+    Mutant(
+        "document-valid-only-at-the-portal-not-reported",
+        "service/submission/machine/comparison_rules.py",
+        '        if listed.status == "Valid" and (row := final.get(listed.uuid)):\n',
+        '        if listed.status == "Unknown" and (row := final.get(listed.uuid)):\n',
+        f"{COMPARISON}::test_a_document_that_is_valid_only_at_the_portal_is_an_orphan",
+    ),
+    Mutant(
+        "second-valid-document-of-an-invoice-called-an-orphan",
+        "service/submission/machine/comparison_rules.py",
+        'DUPLICATE if row["document_id"] in live else ORPHAN',
+        "ORPHAN",
+        f"{COMPARISON}::test_a_valid_document_with_a_later_live_submission_is_a_duplicate",
+    ),
+    removal(
+        "cancellation-that-is-not-listed-yet-reported",
+        "service/submission/machine/comparison_rules.py",
+        ' and row["updated_at"] <= settled_at',
+        f"{COMPARISON}::test_a_listing_that_lags_behind_a_cancellation_is_no_finding",
+    ),
     removal(
         "valid-document-without-its-time-is-polled-no-more",
         COMPARISONS,

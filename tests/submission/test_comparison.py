@@ -1,5 +1,7 @@
 """Comparisons with the portal report orphans, duplicates and missing documents."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -164,6 +166,53 @@ async def test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled(
     orphan = await wait_for_finding(config, "orphan")
     assert orphan["uuid"] == again
     assert [found["kind"] for found in await compare(config)] == ["orphan"]
+
+
+async def cancel_in_vain(api: Client, sandbox: Sandbox) -> tuple[int, str]:
+    """Cancel an invoice that the portal still shows as Valid. Return its id and uuid."""
+    invoice_id = await create_valid_invoice(api)
+    (entry,) = await sandbox.ledger()
+    assert (await cancel_latest(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Cancelled")
+    await sandbox.show_oddly(entry["number"], status="Valid", cancelDateTime=None)
+    return invoice_id, entry["uuid"]
+
+
+async def test_a_document_that_is_valid_only_at_the_portal_is_an_orphan(
+    api: Client, config: Config, sandbox: Sandbox
+) -> None:
+    invoice_id, uuid = await cancel_in_vain(api, sandbox)
+    orphan = await wait_for_finding(config, "orphan")
+    assert (orphan["uuid"], orphan["other_uuid"]) == (uuid, None)
+    assert (await submit(api, invoice_id, resubmit=True))[0] == 400
+    (entry,) = await sandbox.ledger()
+    await sandbox.show_oddly(entry["number"])
+    assert await compare(config) == []
+
+
+async def test_a_valid_document_with_a_later_live_submission_is_a_duplicate(
+    api: Client, config: Config, sandbox: Sandbox
+) -> None:
+    """The finding names the document that is closed here, because it is the one to cancel."""
+    invoice_id, uuid = await cancel_in_vain(api, sandbox)
+    assert (await submit(api, invoice_id, resubmit=True))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+    duplicate = await wait_for_finding(config, "duplicate")
+    latest = (await get_documents(api, invoice_id))[0]["uuid"]
+    assert (duplicate["uuid"], duplicate["other_uuid"]) == (uuid, latest)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_listing_that_lags_behind_a_cancellation_is_no_finding(
+    api: Client, config: Config, sandbox: Sandbox, owner: asyncpg.Connection, is_held: bool
+) -> None:
+    await cancel_in_vain(api, sandbox)
+    if is_held:
+        await run_command(config, hold_sending, "A test.")
+    patient = replace(config, portal_settle=timedelta(minutes=6))
+    assert await compare(patient) == []
+    await owner.execute("update submitted_documents set updated_at = now() - interval '7 minutes'")
+    assert [found["kind"] for found in await compare(patient)] == ["orphan"]
 
 
 async def test_a_document_that_is_not_listed_is_missing_until_it_is(

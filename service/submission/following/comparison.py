@@ -298,6 +298,7 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     verdict = comparison_rules.judge_listing(
         tin, listing, attempts, recorded | attempted, None if span.is_held else settled_at
     )
+    verdict.findings += comparison_rules.find_valid_there(tin, listing, attempts, settled_at)
     verdict.findings += comparison_rules.find_missing(tin, listing, expected, listing.odd)
     verdict.findings += comparison_rules.find_shared(tin, listing, attempts, recorded)
     if span.is_held:  # an unreadable row may be a document whose rows were lost

@@ -1,8 +1,8 @@
 """Comparison of a listing of the portal with the company's attempts. No I/O and no clock.
 
 An attempt is a submitted document with its submission, a row of `comparison_attempts`. A listed
-document without an attempt is a finding only while it is live: an Invalid or a Cancelled one has no
-effect.
+document without a live attempt is a finding only while it is live: an Invalid or a Cancelled one
+has no effect.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -82,6 +82,7 @@ class AttemptRow(TypedDict):
 
     id: int
     submission_id: int
+    document_id: int
     number: str
     document_type: str
     issued_at: datetime
@@ -90,6 +91,7 @@ class AttemptRow(TypedDict):
     submitted_at: datetime | None
     long_id: str | None
     validated_at: datetime | None
+    updated_at: datetime
     is_foreign_if_cancelled: bool
     tin: str
     state: states.SubmissionState
@@ -234,6 +236,28 @@ def _find_foreign_cancellations(
         for listed in listing
         if listed.status == "Cancelled" and listed.uuid in own
     ]
+
+
+def find_valid_there(
+    tin: str, listing: Iterable[Document], attempts: Sequence[AttemptRow], settled_at: datetime
+) -> list[PortalFinding]:
+    """Return findings of attempts that are final here, and Valid at the portal.
+
+    If a later attempt of the same document is live, the finding is a duplicate of that attempt.
+    Attempts that changed after `settled_at` may be listed with their former status.
+    """
+    final = {
+        row["uuid"]: row
+        for row in attempts
+        if row["status"] in states.FINAL and row["tin"] == tin and row["updated_at"] <= settled_at
+    }
+    live = {row["document_id"]: row["uuid"] for row in attempts if row["status"] in states.LOCKED}
+    found: list[PortalFinding] = []
+    for listed in listing:
+        if listed.status == "Valid" and (row := final.get(listed.uuid)):
+            kind = DUPLICATE if row["document_id"] in live else ORPHAN
+            found.append(_finding(kind, tin, listed, row, live.get(row["document_id"])))
+    return found
 
 
 def find_shared(

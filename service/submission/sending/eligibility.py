@@ -11,7 +11,7 @@ HELD = (
     "Sending resumes automatically after the comparison with the portal."
 )
 AT_PORTAL = (
-    "The portal already has a document {number} that is unknown to this service, {uuid}. Nothing "
+    "The portal already has another document with the number {number}, {uuid}. Nothing "
     "is sent under this number until finding {finding} is resolved manually."
 )
 
