@@ -390,7 +390,7 @@ call describe('findings', '
   tin: Taxpayer that was compared.
   number: Number of the document.
   document_type: The portal''s code of the document type. Null: cannot be read.
-  uuid: The portal''s id of the document; of a duplicate, the later one.
+  uuid: The portal''s id of the document; of a duplicate, the one to cancel.
   other_uuid: Uuid of the earlier document. Null unless it is a duplicate.
   submitted_document_id: Submitted document that is affected. Null for an orphan.
   received_at: When the portal received the document. Null: not known.
