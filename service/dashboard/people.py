@@ -97,9 +97,12 @@ async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -
 
     The roles stay as they are until the transaction ends, which stores the link.
     A person who has accepted the role needs a link for a forgotten password only. It is that of
-    all companies, so that the person must have accepted the role of no other.
+    all companies, so that the person must have accepted the role of no other. A person cannot make
+    a link for themselves: in a stolen session it would be a way to set the password.
     Raises Forbidden, NotFound and Conflict.
     """
+    if user_id == by:
+        raise Conflict(TEXTS["settings"]["people"]["own_link"])
     await sql.user_lock(conn, user_id=user_id)
     members = await _lock_members(conn, company_id)
     member = members.get(user_id)

@@ -224,7 +224,6 @@ with found as (
                    where l.user_id = u.id
                      and l.action = 'link'
                      and l.id > u.links_seen
-                     and b.id <> u.id
                    order by l.id desc
                    limit 3) made) as links_made
     from user_sessions s

@@ -345,10 +345,19 @@ async def test_the_notice_stays_unless_its_entry_is_named(
     assert person.status == 200 and "boss made a one-time link for you" in person.words
 
 
-async def test_own_links_and_those_of_the_operator_need_no_notice(
+async def test_a_link_for_oneself_is_neither_offered_nor_made(
     site: Site, boss: Visitor, owner: asyncpg.Connection
 ) -> None:
-    await make_link(boss, owner, BOSS)
+    """A stolen session could choose the password by it."""
+    path = f"/settings/people/{await owner.fetchval('select max(id) from users')}/link"
+    await boss.get("/settings/people")
+    assert f'action="{path}"' not in boss.text and boss.text.count('/link"') == 1
+    await boss.post(path)
+    assert boss.status == 409 and "Change your password at Your account." in boss.words
+    assert await owner.fetchval("select count(*) from user_links where used_at is null") == 0
+
+
+async def test_links_of_the_operator_need_no_notice(site: Site, boss: Visitor) -> None:
     await make_person(site.config, site.company.id, BOSS, "owner")
     await boss.get("/")
     assert "one-time link for you" not in boss.words

@@ -2738,8 +2738,8 @@ PEOPLE = (
     Mutant(
         "link-of-a-colleague-not-shown",
         "sql/queries/people.sql",
-        "and l.id > u.links_seen\n                     and b.id <> u.id",
-        "and l.id > u.links_seen\n                     and b.id = u.id",
+        "                     and l.id > u.links_seen",
+        "                     and b.id = u.id",
         f"{ACCOUNT}::test_a_link_that_a_colleague_made_is_shown_until_it_was_seen",
     ),
     Mutant(
