@@ -193,10 +193,10 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
 async def change_password(
     database: Database, session: Session, password_hash: str, is_first: bool
 ) -> None:
-    """Store a new password, and end the sessions of the person.
+    """Store a new password, end the sessions of the person, and make links void.
 
-    The first one is that of a person who signed in by a link without one. As with a link that sets
-    a password, the pending roles of other companies become void.
+    The first password is that of a person who signed in by a link without one. As with a link that
+    sets a password, the pending roles of other companies become void.
     Raises SignInNeeded if the session has ended, as it does when the password changes.
     """
     async with database.person() as conn:
@@ -206,6 +206,7 @@ async def change_password(
             raise SignInNeeded
         if is_first:
             await sql.void_invitations(conn, person=session.user_id, kept=session.company_id or 0)
+        await sql.links_void(conn, user_id=session.user_id)
         await sql.user_set_password(conn, user_id=session.user_id, password_hash=password_hash)
 
 

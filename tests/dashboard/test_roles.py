@@ -505,6 +505,32 @@ async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, ch
         assert person.status == 404 and GONE in person.words
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_new_password_makes_links_for_the_person_void(
+    site: Site, owner: asyncpg.Connection, is_first: bool
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    async with await site.sign_in(ACCOUNTANT) as person:
+        kept = await site.invite(site.company, "owner")
+        if is_first:
+            await owner.execute("update users set password_hash = null")
+        await person.fill_in("/password", {"current": PASSWORD, "password": OWN})
+        assert person.status == 200 and person.path == "/"
+    async with await site.open(kept) as thief:
+        assert thief.status == 404 and GONE in thief.words
+
+
+async def test_a_new_password_makes_links_by_the_person_void(site: Site) -> None:
+    for email in ("boss@example.com", ACCOUNTANT):
+        await site.join(site.company, email)
+    async with await site.sign_in("boss@example.com") as boss:
+        kept = await make_password_link(boss, ACCOUNTANT)
+        await boss.fill_in("/password", {"current": PASSWORD, "password": OWN})
+        assert boss.status == 200 and boss.path == "/"
+    async with await site.open(kept) as thief:
+        assert thief.status == 404 and GONE in thief.words
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_role_cannot_change_while_a_link_for_it_is_made(
     site: Site, owner: asyncpg.Connection, is_new: bool

@@ -2569,6 +2569,19 @@ ACCEPTED = (
         f"{ROLES}::test_a_person_who_is_removed_meanwhile_makes_no_key",
     ),
     Mutant(
+        "link-for-oneself",
+        "service/dashboard/people.py",
+        "    if user_id == by:",
+        "    if False:",
+        "tests/dashboard/test_account.py::test_a_link_for_oneself_is_neither_offered_nor_made",
+    ),
+    removal(
+        "links-outlive-a-new-password",
+        "service/dashboard/links.py",
+        "        await sql.links_void(conn, user_id=session.user_id)\n",
+        f"{ROLES}::test_a_new_password_makes_links_by_the_person_void",
+    ),
+    Mutant(
         "link-used-as-it-was-before",
         "service/dashboard/links.py",
         "or (present.role, present.step) != (link.role, link.step)",
