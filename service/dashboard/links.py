@@ -175,6 +175,9 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
     link asks for has changed since.
     """
     async with _using(database, link) as conn:
+        if link.company_id is not None and link.step == CHOOSE:
+            await sql.void_invitations(conn, person=link.user_id, kept=link.company_id)
+            await sql.log_hide(conn, user_id=link.user_id, company=link.company_id)
         await sql.link_use(
             conn, user_id=link.user_id, token_sha256=link.digest, created_at=link.created_at
         )
@@ -183,10 +186,7 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
         if link.company_id is None:
             await _end_access(conn, link.user_id)
             return
-        key = {"user_id": link.user_id, "company_id": link.company_id}
-        if link.step == CHOOSE:
-            await sql.void_invitations(conn, person=link.user_id, kept=link.company_id)
-        await sql.member_accept(conn, **key)
+        await sql.member_accept(conn, user_id=link.user_id, company_id=link.company_id)
         await sql.sessions_end(conn, user_id=link.user_id, kept=None)
 
 

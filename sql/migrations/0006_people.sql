@@ -12,6 +12,7 @@ create table users (
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null default clock_timestamp(),
   links_seen bigint not null default 0,
+  log_hidden bigint not null default 0,
   form_secret bytea not null
 default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
 );
@@ -21,8 +22,8 @@ grant update (name, password_hash, updated_at) on users to einvoice_service;
 grant usage on sequence users_id_seq to einvoice_service;
 grant select (id, email, name, created_at, updated_at) on users to einvoice_reader;
 grant select (id, email, name) on users to einvoice_across;
-grant update (links_seen) on users to einvoice_service;
-grant select (links_seen) on users to einvoice_reader;
+grant update (links_seen, log_hidden) on users to einvoice_service;
+grant select (links_seen, log_hidden) on users to einvoice_reader;
 call describe('users', '
   People who sign in to the dashboard.
 
@@ -33,6 +34,8 @@ call describe('users', '
   created_at: When the person was invited first.
   updated_at: When the row was last changed.
   links_seen: Entry of user_audit_log up to which the person has seen the links that others made.
+  log_hidden: Entry of user_audit_log up to which the person''s pages do not show the log, since a
+    company set the password and the entries may be of another one.
   form_secret: Random bytes from which the tokens of the person''s forms are derived.
 ');
 

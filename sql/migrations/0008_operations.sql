@@ -99,6 +99,7 @@ create table user_audit_log (
   at timestamptz not null default clock_timestamp(),
   actor text not null default actor(),
   action text not null,
+  company bigint,
   company_name text,
   request_id text default nullif(current_setting('app.request_id', true), ''),
   client_address inet default nullif(current_setting('app.client_address', true), '')::inet,
@@ -109,7 +110,7 @@ create table user_audit_log (
 create index user_audit_log_sign_ins on user_audit_log (user_id, client_address)
   where action = 'sign_in';
 create index user_audit_log_links on user_audit_log (user_id, id) where action = 'link';
-grant select, insert (user_id, action, company_name) on user_audit_log to einvoice_service;
+grant select, insert (user_id, action, company, company_name) on user_audit_log to einvoice_service;
 grant select on user_audit_log to einvoice_reader;
 call describe('user_audit_log', '
   Sign-ins, wrong passwords, links and password changes of people. Append-only.
@@ -121,8 +122,8 @@ call describe('user_audit_log', '
   action: sign_in: began a session by a password. fail: a wrong password was entered. confirm: the
     password was entered again. link: a one-time link was made. use_link: it was used. password: a
     password was stored. reset: the operator made the password void.
-  company_name: Name that the company of a link had then. Null: the operator''s link, or another
-    action.
+  company: Company of a link. Null: the operator''s link, or another action.
+  company_name: Name that the company had then.
   request_id: Id of the request. Null: not in a request.
   client_address: Address of the client. Null: not in a request, or not known.
 ');

@@ -58,8 +58,8 @@ select exists (
                     where r.user_id = :user_id and r.action = 'reset'), 0));
 
 -- name: user_audit_page :many
--- Return the log of a person, the latest first, before the entry :before. `by_name` is the other
--- person who did it, whose client address is not returned.
+-- Return the log of a person, the latest first, before the entry :before, without hidden entries.
+-- `by_name` is the other person who did it, whose client address is not returned.
 select l.id, l.at, l.action, l.company_name, l.actor = 'command' as by_operator, u.name as by_name,
        case when u.id is null then host(l.client_address) end as client_address
   from user_audit_log l
@@ -67,8 +67,21 @@ select l.id, l.at, l.action, l.company_name, l.actor = 'command' as by_operator,
          on u.id <> l.user_id
         and u.id = case when l.actor ~ '^user [0-9]+$' then substr(l.actor, 6)::bigint end
  where l.user_id = :user_id and l.id < coalesce(:before::bigint, 9223372036854775807)
+   and l.id > (select log_hidden from users where id = :user_id)
  order by l.id desc
  limit :most::bigint;
+
+-- name: log_hide :exec
+-- Hide the entries so far in the log of a locked person if some are of another company than
+-- :company, whose link sets the password. The other entries may be of the same time.
+update users u
+   set log_hidden = l.id, links_seen = l.id
+  from (select max(id) as id from user_audit_log where user_id = :user_id) l
+ where u.id = :user_id
+   and exists (
+       select
+         from user_audit_log o
+        where o.user_id = :user_id and o.id > u.log_hidden and o.company <> :company);
 
 -- name: links_see :exec
 -- Note that a person has seen the links that others made, up to an entry of the person's log.
@@ -296,8 +309,9 @@ with replaced as (
   select :company::bigint, 'link', format('user %s', :user_id::bigint)
    where :company::bigint is not null
 ), audited_for_person as (
-  insert into user_audit_log (user_id, action, company_name)
-  select :user_id::bigint, 'link', (select name from companies where id = :company::bigint)
+  insert into user_audit_log (user_id, action, company, company_name)
+  select :user_id::bigint, 'link', :company::bigint,
+         (select name from companies where id = :company::bigint)
 )
 insert into user_links (token_sha256, user_id, purpose, company, made_by, expires_at)
 values (:token_sha256, :user_id, :purpose, :company, :made_by,
@@ -322,8 +336,9 @@ with used as (
      and (token_sha256 = :token_sha256 or created_at < :created_at)
   returning token_sha256, company
 )
-insert into user_audit_log (user_id, action, company_name)
-select :user_id::bigint, 'use_link', (select c.name from companies c where c.id = u.company)
+insert into user_audit_log (user_id, action, company, company_name)
+select :user_id::bigint, 'use_link', u.company,
+       (select c.name from companies c where c.id = u.company)
   from used u
  where u.token_sha256 = :token_sha256;
 

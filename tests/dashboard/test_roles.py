@@ -231,6 +231,44 @@ async def test_an_invitation_of_another_company_is_void_after_the_own_link_is_us
         assert person.status == 404
 
 
+async def leave(site: Site, email: str, company: Company) -> None:
+    """Let a person leave a company."""
+    async with await site.sign_in(email) as person:
+        await person.fill_in("/companies", path=f"/companies/{company.id}/leave")
+        assert "You no longer have a role in that company." in person.words
+
+
+async def test_a_companys_link_hides_the_log_at_another_company(
+    site: Site, attacker: Company, owner: asyncpg.Connection
+) -> None:
+    """The attacker invites a person who has left the other company, and uses the link."""
+    former = await make_company(site.environment, name="Former Bhd.")
+    for email in ("boss@example.com", ACCOUNTANT):
+        await site.join(former, email)
+    async with await site.sign_in("boss@example.com") as boss:
+        assert await make_password_link(boss, ACCOUNTANT)
+    await leave(site, ACCOUNTANT, former)
+    link = await site.invite(attacker)
+    await owner.execute("update user_audit_log set client_address = '192.0.2.1'")
+    async with await site.open(link, "a password of the attacker") as thief:
+        assert thief.status == 200 and "one-time link for you" not in thief.words
+        await thief.get("/account")
+        assert "One-time link used" in thief.words
+        assert "Former Bhd." not in thief.words and "boss" not in thief.words
+        assert "192.0.2.1" not in thief.words and "Signed in by password" not in thief.words
+
+
+async def test_a_companys_link_keeps_the_log_at_the_company(site: Site) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.join(site.company, ACCOUNTANT, "member")
+    async with await site.sign_in("boss@example.com") as boss:
+        link = await make_password_link(boss, ACCOUNTANT)
+    async with await site.open(link, OWN) as person:
+        assert "boss made a one-time link for you" in person.words
+        await person.get("/account")
+        assert person.words.count("One-time link used") == 2
+
+
 async def invite_and_link(site: Site, other: Company) -> tuple[str, str]:
     """Return another company's invitation of a member, and then a link for a password."""
     await site.join(site.company, "boss@example.com")

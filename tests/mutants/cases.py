@@ -2575,6 +2575,13 @@ ACCEPTED = (
         "    if False:",
         "tests/dashboard/test_account.py::test_a_link_for_oneself_is_neither_offered_nor_made",
     ),
+    Mutant(
+        "log-of-another-company-shown",
+        "sql/queries/people.sql",
+        "   and l.id > (select log_hidden from users where id = :user_id)\n",
+        "",
+        f"{ROLES}::test_a_companys_link_hides_the_log_at_another_company",
+    ),
     removal(
         "links-outlive-a-new-password",
         "service/dashboard/links.py",
@@ -2591,8 +2598,8 @@ ACCEPTED = (
     Mutant(
         "invitation-outlives-the-link-of-the-own-company",
         "service/dashboard/links.py",
-        "        if link.step == CHOOSE:\n            await sql.void_invitations",
-        "        if False:\n            await sql.void_invitations",
+        "link.step == CHOOSE:\n            await sql.void_invitations",
+        "False:\n            await sql.void_invitations",
         f"{ROLES}::test_an_invitation_of_another_company_is_void_after_the_own_link_is_used",
     ),
     Mutant(
@@ -2619,8 +2626,8 @@ ACCEPTED = (
     Mutant(
         "acceptance-keeps-other-sessions",
         "service/dashboard/links.py",
-        "        await sql.member_accept(conn, **key)\n        await sql.sessions_end(conn, ",
-        "        await sql.member_accept(conn, **key)\n        dict(",
+        "company_id=link.company_id)\n        await sql.sessions_end(conn, ",
+        "company_id=link.company_id)\n        dict(",
         f"{ROLES}::test_accepting_a_role_ends_the_other_sessions",
     ),
     Mutant(
