@@ -215,10 +215,10 @@ async def _check_link(conn: Connection, company: int, link: int, body: str) -> N
     found = await sql.einvoice_request_pending_of_link(
         conn, company_id=company, link_id=link, body=body
     )
-    if found["is_of_buyer"]:
-        raise buyer_waits()
     if found["pending"] >= MOST_PENDING:
         raise link_full()
+    if found["is_of_buyer"]:
+        raise buyer_waits()
 
 
 def _repeats_approval(stored: Row, body: JsonObject) -> bool:

@@ -353,6 +353,13 @@ async def test_a_link_has_few_pending_requests(
     assert SENT in await other.ask(tin="IG99")
 
 
+async def test_a_full_link_does_not_tell_whose_request_waits(receipt: Receipt) -> None:
+    """Strangers could try numbers without limit."""
+    for number in range(MOST_PENDING):
+        await receipt.ask(tin=f"IG{number}")
+    assert FULL in await receipt.ask(tin="IG1")
+
+
 async def test_the_api_stores_any_number_of_requests(site: Client) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", "tin": "IG1"}
     for _ in range(MOST_PENDING + 1):

@@ -2492,6 +2492,13 @@ VISITORS = (
         "tests/dashboard/test_receipts.py::test_a_second_pending_request_of_a_buyer_is_a_409[tin]",
     ),
     Mutant(
+        "full-link-tells-whose-request-waits",
+        "service/api/einvoice_requests.py",
+        '    if found["pending"] >= MOST_PENDING:',
+        '    if found["pending"] >= MOST_PENDING and not found["is_of_buyer"]:',
+        "tests/dashboard/test_receipts.py::test_a_full_link_does_not_tell_whose_request_waits",
+    ),
+    Mutant(
         "link-with-any-number-of-requests",
         "service/api/einvoice_requests.py",
         'if found["pending"] >= MOST_PENDING:',
