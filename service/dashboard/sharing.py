@@ -12,7 +12,7 @@ from service.dashboard import pages
 from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
-from service.dashboard.operations import Failed, call, pass_through, read, read_company
+from service.dashboard.operations import Failed, call, pass_through, read_company
 from service.dashboard.pages import Pages, redirect, render, zone_of
 from service.dashboard.repetition import call_once, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
@@ -86,15 +86,23 @@ async def show_shared(request: web.Request) -> web.Response:
     return pass_through(answer)
 
 
+async def _enter_receipt(request: web.Request) -> JsonMapping:
+    """Return the invoice of the link of the path. Raises NotFound. See `_enter`."""
+    link = await _enter(request, REQUEST)
+    answer = await call(request, "GET", f"{INVOICES.api}/{link['document_id']}")
+    if answer.status == 404:
+        raise NotFound(TEXTS["gone"])
+    return answer.require_success().value
+
+
 @page("GET", "/receipt/{token}", right=None)
 async def show_receipt(request: web.Request) -> web.Response:
     """Return the form in which a buyer asks for an invoice in their name."""
-    link = await _enter(request, REQUEST)
+    record = await _enter_receipt(request)
     is_sent = request.query_string == SENT
     if not is_sent and (keyed := give_key(request)):
         return keyed
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
-    record = await read(request, f"{INVOICES.api}/{link['document_id']}")
     own = await _read_outcome(request)
     response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
@@ -109,11 +117,10 @@ async def send_receipt(request: web.Request) -> web.Response:
 
     If the invoice has its buyer meanwhile, nothing is stored, and the page says so.
     """
-    link = await _enter(request, REQUEST)
+    record = await _enter_receipt(request)
     fields = {name: text for name, text in read_fields(request)[0].items() if name in PARTY}
     body = build_body(fields, {}, zone_of(request))
     body.pop("lineItems")
-    record = await read(request, f"{INVOICES.api}/{link['document_id']}")
     if _is_issued(record):
         return await _render_receipt(request, record, Form(fields, status=409))
     body["invoiceCode"] = record["invoice_code"]

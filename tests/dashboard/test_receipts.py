@@ -416,6 +416,18 @@ async def test_a_link_that_is_revoked_while_a_request_waits_for_it_stores_nothin
     assert await owner.fetchval("select count(*) from einvoice_requests") == 0
 
 
+async def test_the_link_of_a_deleted_invoice_is_gone(
+    receipt: Receipt, site: Client, owner: asyncpg.Connection
+) -> None:
+    await receipt.visitor.get(receipt.path)
+    invoice_id = await owner.fetchval("select id from documents")
+    await expect(site, 200, "DELETE", f"/api/invoices/{invoice_id}")
+    await receipt.visitor.post(receipt.path, {"/name": "Aminah"})
+    assert receipt.visitor.status == 404 and "expired or was revoked" in receipt.visitor.words
+    await receipt.visitor.get(receipt.path)
+    assert receipt.visitor.status == 404 and "expired or was revoked" in receipt.visitor.words
+
+
 async def test_links_of_another_company_share_no_limits(
     receipt: Receipt, stack: AsyncExitStack, start: StartService, environment: dict[str, str]
 ) -> None:
