@@ -14,11 +14,11 @@ from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read_company
 from service.dashboard.pages import Pages, redirect, render, zone_of
-from service.dashboard.repetition import call_once, form_key, give_key, show_secrets
+from service.dashboard.repetition import call_once, find_created, form_key, give_key, show_secrets
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
 from service.documents import codes, states
-from service.errors import NotFound, TooManyRequests, retry_after
+from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.access import read_own, shared_connection
 from service.http.actor import identify
@@ -32,6 +32,7 @@ PAGES = Pages()
 page = PAGES.add
 
 PER_MINUTE = 60  # of the public pages, for one address
+REQUESTS = "/api/einvoice-requests"
 #: The query string of the page after the buyer's request was stored.
 SENT = "sent=yes"
 TEXTS = pages.TEXTS["sharing"]
@@ -97,14 +98,20 @@ async def _enter_receipt(request: web.Request) -> JsonMapping:
 
 @page("GET", "/receipt/{token}", right=None)
 async def show_receipt(request: web.Request) -> web.Response:
-    """Return the form in which a buyer asks for an invoice in their name."""
+    """Return the form in which a buyer asks for an invoice in their name.
+
+    After a rejection the buyer can ask again, also on a page that was open.
+    """
     record = await _enter_receipt(request)
-    is_sent = request.query_string == SENT
+    own = await _read_outcome(request)
+    is_waiting = own is not None and own["status"] == "Pending"
+    is_sent = is_waiting and request.query_string == SENT
     if not is_sent and (keyed := give_key(request)):
         return keyed
+    if not is_waiting and await find_created(request, REQUESTS) is not None:
+        return redirect(request.path)  # which gives the form another key
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
-    own = await _read_outcome(request)
-    response = await _render_receipt(request, record, Form(fields), is_sent, own)
+    response = await _render_receipt(request, record, Form(fields), is_sent=is_sent, own=own)
     # Before the form is sent, so that a response that is lost costs no secret.
     if _read_secret(request) is None:
         _set_secret(request, response, make_token())
@@ -126,11 +133,13 @@ async def send_receipt(request: web.Request) -> web.Response:
     body["invoiceCode"] = record["invoice_code"]
     if secret := _read_secret(request):
         request[app_keys.VISITOR_SHA256] = digest_of(secret)
-    answer = await call_once(request, "POST", "/api/einvoice-requests", body)
+    answer = await call_once(request, "POST", REQUESTS, body)
     if answer.is_success:
         return redirect(f"{request.path}?{SENT}")
     if answer.status == 404:  # The link was revoked since it was found.
         raise NotFound(TEXTS["gone"])
+    if answer.value.get("code") == KeyReused.code:
+        return await _render_receipt(request, record, Form(fields, status=409), key=make_token())
     if answer.status != 422:
         raise Failed(answer)
     return await _render_receipt(request, record, Form(fields, answer.violations, status=422))
@@ -180,10 +189,15 @@ async def _render_receipt(
     request: web.Request,
     record: JsonMapping,
     form: Form,
+    *,
     is_sent: bool = False,
     own: JsonMapping | None = None,
+    key: str = "",
 ) -> web.Response:
-    """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
+    """Return the form. `record` is the invoice, `own` the outcome of the browser's own request.
+
+    `key` is a new one for entries that differ from those that were sent before.
+    """
     return render(
         request,
         "receipt.html",
@@ -197,7 +211,8 @@ async def _render_receipt(
         own=own,
         types={kind: name for kind, name in PARTY_TYPES.items() if kind != "GENERAL_PUBLIC"},
         tables=codes.get_all_names(),
-        form_key=form_key(request),
+        form_key=key or form_key(request),
+        is_other=bool(key),
         focus=next(iter(form.wrong), ""),
     )
 

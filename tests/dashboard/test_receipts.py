@@ -1,6 +1,7 @@
 """Requests of buyers by a public link: one pending request per buyer, and few per link."""
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ BUYER = {
     "address__state": "10",
     "address__country": "MYS",
 }
+KEY = "k" * 30
 NUMBER = {"registration__type": "NRIC", "registration__number": "880214145566"}
 ABROAD = {"type": "FOREIGN_INDIVIDUAL", "address__country": "SGP", "address__state": "17"}
 
@@ -49,13 +51,13 @@ class Receipt:
     link_id: int
     statuses: list[int] = field(default_factory=list)
 
-    async def ask(self, **buyer: str) -> str:
+    async def ask(self, form_key: str = "", **buyer: str) -> str:
         """Send the form for a buyer and return the words of the page that follows."""
         await self.visitor.get(self.path)
         fields = {**BUYER, **buyer}
-        await self.visitor.post(
-            self.path, {f"/{name.replace('__', '/')}": text for name, text in fields.items()}
-        )
+        key = {"form_key": form_key} if form_key else {}
+        sent = {f"/{name.replace('__', '/')}": text for name, text in fields.items()}
+        await self.visitor.post(self.path, {**sent, **key})
         self.statuses.append(self.visitor.status)
         return self.visitor.words
 
@@ -200,6 +202,43 @@ async def test_a_link_shows_what_became_of_a_request_to_its_buyer_alone(
     assert "The seller approved your request" in words and "has not sent the e-invoice" in words
     assert "<form" not in receipt.visitor.text
     assert "approved" not in await read_page(stranger)
+
+
+async def test_a_reload_after_a_rejection_shows_the_form_and_no_success(
+    receipt: Receipt, site: Client
+) -> None:
+    await receipt.ask(**NUMBER)
+    page = f"{receipt.path}?sent=yes"
+    await receipt.visitor.get(page)
+    assert SENT in receipt.visitor.words and "<form" not in receipt.visitor.text
+    await decide(site, status="Reject")
+    await receipt.visitor.get(page)
+    assert SENT not in receipt.visitor.words and '<form class="stack"' in receipt.visitor.text
+
+
+async def test_the_form_of_a_rejected_request_is_shown_with_a_new_key(
+    receipt: Receipt, site: Client
+) -> None:
+    await receipt.ask(**NUMBER, form_key=KEY)
+    await receipt.visitor.get(f"{receipt.path}?form={KEY}")
+    assert f'value="{KEY}"' in receipt.visitor.text  # The same entries are not sent twice.
+    await decide(site, status="Reject")
+    await receipt.visitor.get(f"{receipt.path}?form={KEY}")
+    assert f'value="{KEY}"' not in receipt.visitor.text
+    assert '<form class="stack"' in receipt.visitor.text
+
+
+async def test_other_entries_of_a_sent_form_are_kept_and_sent_again(
+    receipt: Receipt, site: Client
+) -> None:
+    await receipt.ask(**NUMBER, form_key=KEY)
+    await decide(site, status="Reject")
+    other = {**NUMBER, "name": "Aminah Two"}
+    words = await receipt.ask(**other, form_key=KEY)
+    assert receipt.statuses[-1] == 409 and "These entries are not sent yet." in words
+    assert 'value="Aminah Two"' in receipt.visitor.text
+    key = re.search(r'name="form_key" value="([^"]*)"', receipt.visitor.text)
+    assert SENT in await receipt.ask(**other, form_key=key[1] if key else "")
 
 
 async def approve(receipt: Receipt, site: Client, owner: asyncpg.Connection) -> int:
