@@ -1,5 +1,6 @@
 """Settings of who has access to a company: its API keys, and its people with their roles."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time
 from functools import partial
 
@@ -86,16 +87,18 @@ async def _read_people(request: web.Request) -> JsonMapping:
     members = await request.app[app_keys.DATABASE].read(sql.member_list, company_id=company)
     return {
         "members": members,
-        "created": await take_secrets(request, _find_form(request)),
+        "created": await _take_link(request),
         "choices": [each for each in RIGHTS if people.may_change(role, each)],
         "may_change": partial(people.may_change, role),
     }
 
 
-def _find_form(request: web.Request) -> str:
-    """Return the path of the form whose link is shown: of an invitation, or of a person."""
-    user_id = read_number(request.query.get("id", ""), 18)
-    return PEOPLE if user_id is None else f"{PEOPLE}/{user_id}/link"
+async def _take_link(request: web.Request) -> JsonMapping | None:
+    """Return once the link that a form has made: the invitation, or one of a person."""
+    user_id, taken = read_number(request.query.get("id", ""), 18), None
+    for path in ("",) if user_id is None else (f"/{user_id}/link", f"/{user_id}/role"):
+        taken = taken or await take_secrets(request, f"{PEOPLE}{path}")
+    return taken
 
 
 async def _invite(request: web.Request) -> Answer | FormRefusal:
@@ -106,13 +109,23 @@ async def _invite(request: web.Request) -> Answer | FormRefusal:
     if not people.is_email(email) or not name or role not in RIGHTS:
         return FormRefusal(422, message=PEOPLE_TEXTS["incomplete"])
     person = people.Person(email, name[:NAME_CHARACTERS])
-    return await run_once(request, partial(_give_role, person, role))
+    give = partial(people.invite, person=person, role=role)
+    return await run_once(request, partial(_give_role, give))
 
 
-async def _give_role(person: people.Person, role: str, request: web.Request) -> web.Response:
+async def _change_role(request: web.Request) -> Answer:
+    """Give a person of the company another role, unless the person was removed meanwhile."""
+    user_id, role = int(request.match_info["id"]), request[FORM].get("role", "")
+    give = partial(people.change_role, user_id=user_id, role=role)
+    return await run_once(request, partial(_give_role, give))
+
+
+async def _give_role(
+    give: Callable[..., Awaitable[people.Invited]], request: web.Request
+) -> web.Response:
     """Give a person a role, and return a one-time link if the role is pending."""
     company, by = request[app_keys.COMPANY], request[SESSION].user_id
-    invited = await people.invite(request.app[app_keys.DATABASE], company, person, role, by)
+    invited = await give(request.app[app_keys.DATABASE], company, by=by)
     if invited.is_accepted:
         return success_response(request, "", data={})
     return await _insert_link(invited.user_id, request)
@@ -157,6 +170,7 @@ PAGES = make_pages(
         _read_people,
         (
             Action("", _invite, "role_given"),
+            Action("/{id}/role", _change_role, "role_given"),
             Action("/{id}/link", _renew_link),
             Action("/{id}/remove", _remove_member, "removed"),
         ),

@@ -186,7 +186,7 @@ select :company_id::bigint,
 
 -- name: members_lock :many
 -- Lock and return all people of a company.
-select m.user_id, m.role, m.accepted_at
+select m.user_id, m.role, m.accepted_at, m.name
   from company_members m
  where m.company_id = :company_id
  order by m.user_id

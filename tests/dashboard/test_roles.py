@@ -431,6 +431,57 @@ async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(site: Site
         assert person.status == 403
 
 
+async def change_role(boss: Visitor, email: str, role: str) -> None:
+    """Change the role of a person by the form on the open page of people."""
+    row = boss.text[boss.text.index(f"<bdi>{email}</bdi>") :]
+    path = re.search(r'action="(/settings/people/\d+/role)"', row)
+    await boss.post(path[1] if path else "", {"role": role})
+
+
+async def test_a_change_of_role_keeps_the_name_and_the_link_of_a_pending_person(site: Site) -> None:
+    await site.join(site.company, "boss@example.com")
+    await site.invite(site.company, "owner")
+    async with await site.sign_in("boss@example.com") as boss:
+        await boss.get("/settings/people")
+        await change_role(boss, ACCOUNTANT, "reader")
+        found = re.search(r'id="new-link">([^<]*)<', boss.text)
+        assert f"<bdi>{ACCOUNTANT.partition('@')[0]}</bdi>" in boss.text
+    async with await site.open(found[1] if found else "", OWN) as person:
+        assert person.status == 200 and person.path == "/"
+
+
+async def test_a_change_of_role_gives_an_accepted_person_the_role(site: Site) -> None:
+    for email in ("boss@example.com", ACCOUNTANT):
+        await site.join(site.company, email)
+    async with await site.sign_in("boss@example.com") as boss:
+        await boss.get("/settings/people")
+        await change_role(boss, ACCOUNTANT, "admin")
+        assert "The person has the role now." in boss.words
+
+
+async def test_an_unknown_role_changes_nothing(site: Site, owner: asyncpg.Connection) -> None:
+    for email in ("boss@example.com", ACCOUNTANT):
+        await site.join(site.company, email)
+    async with await site.sign_in("boss@example.com") as boss:
+        await boss.get("/settings/people")
+        await change_role(boss, ACCOUNTANT, "king")
+        assert boss.status == 400 and "a role are required" in boss.words
+    assert await owner.fetchval("select count(*) from company_members where role = 'owner'") == 2
+
+
+async def test_a_change_of_role_does_not_invite_a_removed_person(
+    site: Site, owner: asyncpg.Connection
+) -> None:
+    for email in ("boss@example.com", ACCOUNTANT):
+        await site.join(site.company, email)
+    async with await site.sign_in("boss@example.com") as boss:
+        await boss.get("/settings/people")
+        await leave(site, ACCOUNTANT, site.company)
+        await change_role(boss, ACCOUNTANT, "reader")
+        assert boss.status == 404 and "no such person in this company" in boss.words
+    assert await list_roles(owner) == {}
+
+
 async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(site: Site) -> None:
     """An administrator may make no link for an owner, and keeps one made for a member."""
     for email, role in (("boss@example.com", "owner"), ("admin@example.com", "admin")):
@@ -799,6 +850,7 @@ async def test_people_are_changed_only_after_the_password_was_entered(
         ("/settings/people", {"email": "x@example.com", "name": "X", "role": "owner"}),
         ("/settings/people", {"email": "x@example.com", "name": "X", "role": "reader"}),
         ("/settings/people", own),
+        (f"/settings/people/{user_id}/role", {"role": "owner"}),
         (f"/settings/people/{user_id}/link", {}),
         (f"/settings/people/{user_id}/remove", {}),
     )
