@@ -88,12 +88,24 @@ def _ask_again(request: web.Request, template: str, status: int, **values: str) 
     return render(request, template, status, **carried, **values)
 
 
+def _ask_to_wait(
+    request: web.Request, template: str, error: TooManyRequests, **values: str
+) -> web.Response:
+    """Return such a form after too many tries."""
+    response = _ask_again(request, template, error.status, error=error.message, **values)
+    response.headers.update(error.headers)
+    return response
+
+
 @page("POST", "/sign-in", right=None)
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session. Unknown people and wrong passwords get the same answer in equal time."""
     form = request[FORM]
     email, password = form.get("email", "").strip(), form.get("password", "")
-    user = await _find_user(request, email, password) if people.is_email(email) else None
+    try:
+        user = await _find_user(request, email, password) if people.is_email(email) else None
+    except TooManyRequests as error:
+        return _ask_to_wait(request, "sign_in.html", error, email=email)
     if user is None:
         return _ask_again(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"])
     identify(request, f"user {user['id']}")
@@ -354,7 +366,10 @@ async def show_confirmation(request: web.Request) -> web.Response:
 async def confirm(request: web.Request) -> web.Response:
     """Begin a new session after the password was entered again."""
     session = request[SESSION]
-    user = await _find_user(request, session.email, request[FORM].get("password", ""))
+    try:
+        user = await _find_user(request, session.email, request[FORM].get("password", ""))
+    except TooManyRequests as error:
+        return _ask_to_wait(request, "confirm.html", error)
     if user is None:
         return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")

@@ -1,11 +1,13 @@
 """Forms of a session that has ended: they are kept while the person signs in again."""
 
 from html.parser import HTMLParser
+from ipaddress import ip_network
 
 import asyncpg
 import pytest
 
 from service.config import Config, read_config
+from service.dashboard.sign_in import SIGN_IN
 from tests.api_invoices import create_invoice
 from tests.conftest import Client, Company, make_company
 from tests.dashboard.test_form_repetition import INVOICE
@@ -74,6 +76,40 @@ async def test_a_form_is_sent_after_the_next_sign_in(
     member.text = page
     await send_carried(member)
     assert member.path.startswith("/invoices/") and await owner.fetchval(COUNT) == 1
+
+
+def use_up_tries(site: Client, email: str) -> None:
+    """Use up the tries of a person from the network of the tests."""
+    network = ip_network("127.0.0.0/24")
+    while not site.app[SIGN_IN].tries.take((email, network)):
+        pass
+
+
+async def test_a_form_is_kept_after_too_many_tries_to_sign_in(
+    site: Client, member: Visitor, owner: asyncpg.Connection
+) -> None:
+    await member.get("/invoices/new")
+    await end_sessions(owner)
+    await member.post("/invoices/new", INVOICE)
+    carried = CarriedForm(member.text).fields["carried"]
+    use_up_tries(site, "member@example.com")
+    await sign_in_with(member, "member@example.com")
+    assert member.status == 429 and "Too many attempts" in member.words
+    assert member.headers["Retry-After"].isdigit() and 'value="member@example.com"' in member.text
+    assert CarriedForm(member.text).fields["carried"] == carried
+
+
+async def test_a_form_is_kept_after_too_many_tries_to_confirm(
+    site: Client, admin: Visitor, owner: asyncpg.Connection
+) -> None:
+    await admin.get("/settings/keys")
+    await owner.execute("update user_sessions set authenticated_at = now() - interval '11 minutes'")
+    await admin.post("/settings/keys", {"name": "Shop"})
+    carried = CarriedForm(admin.text).fields
+    use_up_tries(site, "admin@example.com")
+    await admin.post("/confirm", {**carried, "password": PASSWORD})
+    assert admin.status == 429 and admin.headers["Retry-After"].isdigit()
+    assert CarriedForm(admin.text).fields["carried"] == carried["carried"]
 
 
 async def test_a_violation_after_the_sign_in_shows_the_form_with_its_content(

@@ -32,6 +32,7 @@ class Visitor:
         self.status = 0
         self.text = ""
         self.path = ""
+        self.headers: Mapping[str, str] = {}
         self.is_page = False
 
     async def __aenter__(self) -> Self:
@@ -91,6 +92,7 @@ class Visitor:
 
     async def _keep(self, response: aiohttp.ClientResponse) -> str:
         self.status, self.path = response.status, response.url.path
+        self.headers = response.headers
         self.is_page = response.content_type == "text/html"
         self.text = await response.text(errors="replace")  # A file can be a picture.
         return self.text

@@ -594,9 +594,8 @@ ONCE = (
     Mutant(
         "invalid-address-takes-a-try",
         "service/dashboard/sign_in.py",
-        "_find_user(request, email, password) if people.is_email(email) else None\n"
-        "    if user is None:\n        return _ask_again",
-        "_find_user(request, email, password)\n    if user is None:\n        return _ask_again",
+        "_find_user(request, email, password) if people.is_email(email) else None\n    except",
+        "_find_user(request, email, password)\n    except",
         "tests/dashboard/test_sessions.py::test_tries_with_an_invalid_address_count_for_no_limit[nobody]",
     ),
     Mutant(
