@@ -35,7 +35,6 @@ from service.http import app_keys
 from service.http.actor import identify
 from service.http.error_responses import error_response
 from service.http.forms import (
-    CARRIED_FORM,
     CARRIER_FORM,
     FORM,
     PUBLIC_FORM,
@@ -153,7 +152,8 @@ async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
             await _check_form(page, request)
         async with turn() if page.is_in_turn else nullcontext():
             if page.return_to is not None and not request[SESSION].is_recent:
-                response = _ask_to_confirm(request, page.return_to.format(**request.match_info))
+                place = page.return_to.format(**request.match_info)
+                response = await _ask_to_confirm(request, place)
             else:
                 response = await page.handler(request)
             if isinstance(response, PageResponse):
@@ -262,27 +262,30 @@ async def _ask_to_sign_in(request: web.Request) -> web.Response:
     if request.method == "GET":
         return redirect("/sign-in" if path == "/" else f"/sign-in?next={quote(path, safe='')}")
     _check_origin(request)
-    carried = _carry(await read_form(request, CARRIED_FORM))
+    carried = await _carry(await read_form(request, SESSION_FORM))
     if carried is None or request.path == "/sign-out":
         return redirect("/sign-in")
     return render(request, "sign_in.html", 401, email="", error=None, next=path, carried=carried)
 
 
-def _ask_to_confirm(request: web.Request, path: str) -> web.Response:
+async def _ask_to_confirm(request: web.Request, path: str) -> web.Response:
     """Return the form that asks for the password again, with the fields of the form.
 
     A person without a password goes to the form that chooses the first one.
     """
-    carried = _carry(request[FORM]) if request[SESSION].has_password else None
+    carried = await _carry(request[FORM]) if request[SESSION].has_password else None
     if carried is None:
         return redirect(confirmation_path(path))
     target = local_path(request.path_qs)
     return render(request, "confirm.html", 401, error=None, next=target, carried=carried)
 
 
-def _carry(form: FormFields) -> str | None:
+async def _carry(form: FormFields) -> str | None:
     """Return the fields of a form as a text, or None if no page may contain them."""
-    return None if SECRET_FIELDS & form.keys() else urlencode(list(form.items()), safe="/")
+    if SECRET_FIELDS & form.keys():
+        return None
+    size = sum(map(len, form.values()))
+    return await offload(size, urlencode, list(form.items()), safe="/")
 
 
 def zone_of(request: web.Request) -> ZoneInfo:

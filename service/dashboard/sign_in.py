@@ -42,7 +42,7 @@ from service.errors import NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.client_address import SENDER
-from service.http.forms import CARRIED_FORM, FORM, FormFields, parse_form
+from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.json_types import JsonMapping
@@ -123,7 +123,7 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
     target = local_path(request[FORM].get("next"))
     if not text:
         return await _enter(request, entry, target)
-    fields = await offload(len(text), parse_form, text.encode(), CARRIED_FORM)
+    fields = await offload(len(text), parse_form, text.encode(), SESSION_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
     companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
     known = {NO_COMPANY, *companies}

@@ -30,12 +30,11 @@ class FormLimits:
 
 #: Forms of people without a session.
 PUBLIC_FORM = FormLimits(64 * 1024, 100, 8_000)
-#: Forms of people with a session: 100 lines with texts of 300 characters, or a certificate.
+#: Forms of people with a session, also one that has ended: 100 lines with texts of 300 characters,
+#: or a certificate.
 SESSION_FORM = FormLimits(1024 * 1024, 1_500, 40_000)
-#: Forms of people whose session has ended, which are kept while they sign in.
-CARRIED_FORM = FormLimits(256 * 1024, 1_500, 40_000)
-#: Forms that ask for a password and keep a CARRIED_FORM in a field.
-CARRIER_FORM = FormLimits(768 * 1024, 20, 256 * 1024)
+#: Forms that ask for a password and keep a SESSION_FORM in a field, whose escapes are escaped.
+CARRIER_FORM = FormLimits(2 * SESSION_FORM.size, 20, SESSION_FORM.size)
 NAME_CHARACTERS = 200
 MOST_BYTES = 12  # of a character: four bytes of UTF-8, escaped
 #: The fields of the request's form.

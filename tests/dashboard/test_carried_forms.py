@@ -11,6 +11,7 @@ from service.dashboard.sign_in import SIGN_IN
 from tests.api_invoices import create_invoice
 from tests.conftest import Client, Company, make_company
 from tests.dashboard.test_form_repetition import INVOICE
+from tests.dashboard.test_forms import make_largest_lines
 from tests.fixtures_dashboard import SignIn
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
@@ -110,6 +111,21 @@ async def test_a_form_is_kept_after_too_many_tries_to_confirm(
     await admin.post("/confirm", {**carried, "password": PASSWORD})
     assert admin.status == 429 and admin.headers["Retry-After"].isdigit()
     assert CarriedForm(admin.text).fields["carried"] == carried["carried"]
+
+
+async def test_the_largest_form_of_a_document_is_kept(
+    member: Visitor, owner: asyncpg.Connection
+) -> None:
+    await member.get("/invoices/new")
+    await end_sessions(owner)
+    lines = make_largest_lines()
+    await member.post("/invoices/new", {**INVOICE, **lines})
+    assert member.status == 401
+    await sign_in_with(member, "member@example.com")
+    fields = CarriedForm(member.text).fields
+    assert {name: fields[name] for name in lines} == lines
+    await send_carried(member)
+    assert member.status == 422
 
 
 async def test_a_violation_after_the_sign_in_shows_the_form_with_its_content(
