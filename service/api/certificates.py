@@ -69,7 +69,7 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
         now = await sql.database_now(conn)
     signer = await _read_signer(body, form, now)
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
-    async with database.company(company) as conn:
+    async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)
         await check_if_match(request, conn, _read_record, company=company)
         try:

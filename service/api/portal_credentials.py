@@ -73,18 +73,17 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     Raises Conflict without SECRET_KEY or while documents are under way, BadRequest if the portal
     refuses the login, Unavailable if the login cannot be tested.
     """
-    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
-    context = request.app[SUBMISSION_CONTEXT]
+    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     if not context.config.secret_key:
         raise Conflict(NO_SECRET_KEY, code="encryption_not_configured")
     login = Login(body["client_id"], body["client_secret"], is_own=True)
-    async with database.company(company) as conn:
+    async with company_transaction(request) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
         await _reject_busy(conn, company, own)
     if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
         raise TooManyRequests(TOO_MANY, retry_after(wait))
     await login_check.check_login(context, own)
-    async with database.company(company) as conn:
+    async with company_transaction(request) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
         await _reject_busy(conn, company, own)
         await own_clients.store(conn, context.config, company, own)

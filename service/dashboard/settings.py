@@ -12,10 +12,12 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from service.dashboard import people
 from service.dashboard.operations import Answer, Failed, call
 from service.dashboard.pages import PageRoute, redirect, render
 from service.dashboard.repetition import call_once, show_secrets
-from service.dashboard.sessions import ADMINISTER
+from service.dashboard.sessions import ADMINISTER, SESSION
+from service.http import app_keys
 from service.http.forms import FORM, NO_FORM, FormFields
 from service.json_types import JsonMapping
 
@@ -80,10 +82,18 @@ def _make_route(path: str) -> str:
 def operation(
     method: str, path: str, read_body: Callable[[FormFields], object] = lambda _: {}
 ) -> Run:
-    """Return what runs an operation of the API. A POST is run once for the form."""
+    """Return what runs an operation of the API. A POST is run once for the form.
+
+    What it changes outlives the role of the person, and a test at the portal takes a while.
+    """
 
     async def run(request: web.Request) -> Answer:
         target, body = path.format(**request.match_info), read_body(request[FORM])
+        request[app_keys.CHECK_ROLE] = partial(
+            people.check_administers,
+            company_id=request[app_keys.COMPANY],
+            by=request[SESSION].user_id,
+        )
         if method == "POST":
             return await call_once(request, method, target, body)
         return await call(request, method, target, body)
@@ -114,8 +124,11 @@ async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.
 
 
 def _read_refusal(page: SettingsPage, request: web.Request, answer: Answer) -> FormRefusal:
-    """Return the error of an operation. Raises Failed if the record of the path is unknown."""
-    if answer.status == 404 and request.match_info:
+    """Return the error of an operation.
+
+    Raises Failed if the record of the path is unknown, or the person has lost the role.
+    """
+    if answer.status == 403 or (answer.status == 404 and request.match_info):
         raise Failed(answer)
     wrong: dict[str, str] = {}
     for path, message in answer.violations.items():

@@ -1,7 +1,7 @@
 """Access to the database for a request: to the rows of its company, and to shared tables."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from aiohttp import web
@@ -13,9 +13,16 @@ from service.http import app_keys
 _Result = TypeVar("_Result")
 
 
-def company_transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
-    """Open a transaction of the request's company."""
-    return request.app[app_keys.DATABASE].company(request[app_keys.COMPANY])
+@asynccontextmanager
+async def company_transaction(request: web.Request) -> AsyncIterator[Connection]:
+    """Open a transaction of the request's company.
+
+    Raises Forbidden if the person who makes the request has lost the role meanwhile.
+    """
+    async with request.app[app_keys.DATABASE].company(request[app_keys.COMPANY]) as conn:
+        if app_keys.CHECK_ROLE in request:
+            await request[app_keys.CHECK_ROLE](conn)
+        yield conn
 
 
 def shared_connection(request: web.Request) -> AbstractAsyncContextManager[Connection]:

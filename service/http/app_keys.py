@@ -3,12 +3,13 @@
 Types of higher layers have their keys in their own modules, for example in submission/context.py.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 from aiohttp import web
 from multidict import MultiDictProxy
 
 from service.config import Config
+from service.db.connections import Connection
 from service.db.session import DedicatedSession
 from service.db.standby import Reads
 from service.db.transactions import Database, OwnerKind
@@ -53,6 +54,8 @@ LINK = web.RequestKey("link", int)  # of a visitor who makes the request
 #: SHA-256 of the secret by which the visitor sees what becomes of the request.
 VISITOR_SHA256 = web.RequestKey("visitor_sha256", bytes)
 QUOTA_HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("quota_headers")
+#: Raises Forbidden in a transaction if the person who makes the request has lost the role.
+CHECK_ROLE: web.RequestKey[Callable[[Connection], Awaitable[None]]] = web.RequestKey("check_role")
 BODY = web.RequestKey("body", bytes)  # as received
 FORM: web.RequestKey[MultiDictProxy[str]] = web.RequestKey("form")  # its fields
 #: The path parts of an operation that a page calls.

@@ -1,5 +1,6 @@
 """The settings pages of webhooks, of the signing certificate and of the portal."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,7 @@ from service.commands.companies import add_key
 from service.config import Config
 from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 from tests.api_invoices import create_invoice
-from tests.api_reads import get_json
+from tests.api_reads import get_json, wait_for_lock
 from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, expect
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.dashboard.test_invoice_form import read_etag
@@ -530,3 +531,34 @@ async def test_a_refused_expiry_of_a_key_is_shown_at_its_field(
     assert admin.status == 422 and words in admin.words
     assert 'aria-describedby="expires-wrong"' in admin.text
     assert 'value="till"' in admin.text and f'value="{expires}"' in admin.text
+
+
+@pytest.mark.parametrize("page", [WEBHOOKS, SIGNING])
+async def test_a_person_who_is_removed_meanwhile_changes_no_settings(
+    admin: Visitor, owner: asyncpg.Connection, page: str
+) -> None:
+    new = issued()
+    fields = {"url": PLACE, "certificate": new.certificate_pem, "key": new.key_pem}
+    await admin.get(page)
+    async with owner.transaction():
+        await owner.execute("delete from company_members")
+        change = asyncio.create_task(admin.post(page, fields))
+        await wait_for_lock(owner)
+    await change
+    assert admin.status == 403
+    for table in ("webhook_endpoints", "signing_certificates"):
+        assert await owner.fetchval(f"select count(*) from {table}") == 0
+
+
+async def test_a_person_who_is_removed_during_the_login_stores_no_credentials(
+    admin: Visitor, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    await add_own_client(sandbox)
+    await admin.get(PORTAL)
+    await sandbox.fault("login", "slow", seconds=1)
+    change = asyncio.create_task(admin.post(f"{PORTAL}/credentials", OWN_CLIENT))
+    await until(sandbox.waiting, lambda faults: not faults)
+    await owner.execute("delete from company_members")
+    await change
+    assert admin.status == 403
+    assert await owner.fetchval("select count(*) from portal_credentials") == 0

@@ -2575,6 +2575,14 @@ ACCEPTED = (
         f"{ROLES}::test_a_person_who_is_removed_meanwhile_makes_no_key",
     ),
     Mutant(
+        "settings-of-a-person-who-was-removed-meanwhile",
+        "service/http/access.py",
+        "if app_keys.CHECK_ROLE in request:",
+        "if False:",
+        "tests/dashboard/test_settings_pages.py"
+        "::test_a_person_who_is_removed_during_the_login_stores_no_credentials",
+    ),
+    Mutant(
         "link-for-oneself",
         "service/dashboard/people.py",
         "    if user_id == by:",
