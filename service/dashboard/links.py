@@ -171,15 +171,18 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
     """Use a link as it was shown: accept the role of its company and store a new password.
 
     All sessions of the person end, and older links become void. The operator's link accepts no
-    role. Raises NotFound if the link, its role, the password or what the
-    link asks for has changed since.
+    role. Raises NotFound if the link, its role, the password or what the link asks for has changed
+    since.
     """
     async with _using(database, link) as conn:
         if link.company_id is not None and link.step == CHOOSE:
             await sql.void_invitations(conn, person=link.user_id, kept=link.company_id)
-            await sql.log_hide(conn, user_id=link.user_id, company=link.company_id)
         await sql.link_use(
-            conn, user_id=link.user_id, token_sha256=link.digest, created_at=link.created_at
+            conn,
+            user_id=link.user_id,
+            token_sha256=link.digest,
+            created_at=link.created_at,
+            sets_password=password_hash is not None,
         )
         if password_hash is not None:
             await sql.user_set_password(conn, user_id=link.user_id, password_hash=password_hash)

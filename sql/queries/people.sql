@@ -71,18 +71,6 @@ select l.id, l.at, l.action, l.company_name, l.actor = 'command' as by_operator,
  order by l.id desc
  limit :most::bigint;
 
--- name: log_hide :exec
--- Hide the entries so far in the log of a locked person if some are of another company than
--- :company, whose link sets the password. The other entries may be of the same time.
-update users u
-   set log_hidden = l.id, links_seen = l.id
-  from (select max(id) as id from user_audit_log where user_id = :user_id) l
- where u.id = :user_id
-   and exists (
-       select
-         from user_audit_log o
-        where o.user_id = :user_id and o.id > u.log_hidden and o.company <> :company);
-
 -- name: links_see :exec
 -- Note that a person has seen the links that others made, up to an entry of the person's log.
 update users u
@@ -327,7 +315,8 @@ select l.user_id, l.purpose, l.company, l.created_at, u.name, u.email, u.passwor
    and l.expires_at > clock_timestamp();
 
 -- name: link_use :exec
--- Use a link of a locked person. It and the older ones, of all companies, become void.
+-- Use a link of a locked person. It and the older ones, of all companies, become void. If a link of
+-- a company sets the password, hide the person's log so far, unless it is all of this company.
 with used as (
   update user_links
      set used_at = clock_timestamp()
@@ -335,6 +324,17 @@ with used as (
      and used_at is null
      and (token_sha256 = :token_sha256 or created_at < :created_at)
   returning token_sha256, company
+), hidden as (
+  update users u
+     set log_hidden = l.id, links_seen = l.id
+    from (select max(id) as id from user_audit_log where user_id = :user_id) l
+   where :sets_password::boolean
+     and u.id = :user_id
+     and exists (
+         select
+           from user_audit_log o
+           join used on used.token_sha256 = :token_sha256 and o.company <> used.company
+          where o.user_id = :user_id and o.id > u.log_hidden)
 )
 insert into user_audit_log (user_id, action, company, company_name)
 select :user_id::bigint, 'use_link', u.company,
