@@ -26,11 +26,10 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The role of a person in a company, and the name that the company has entered."""
+    """The role of a person in a company, and whether the person has accepted it."""
 
     role: str
     is_accepted: bool
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,13 @@ async def change_role(
     """Give a person of a company another role. Raises NotFound, BadRequest, and as `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        member = (await _lock_members(conn, company_id)).get(user_id)
-        if member is None:
+        if user_id not in await _lock_members(conn, company_id):
             raise NotFound(TEXTS["settings"]["people"]["unknown"])
         if role not in RIGHTS:
             raise BadRequest(TEXTS["settings"]["people"]["incomplete"])
         await _check_change(conn, company_id, by, user_id, role)
         accepted = await sql.member_put(
-            conn, company_id=company_id, user_id=user_id, role=role, name=member.name
+            conn, company_id=company_id, user_id=user_id, role=role, name=None
         )
     return Invited(user_id, accepted)
 
@@ -177,7 +175,4 @@ def _check_owner_stays(members: Mapping[int, Member], user_id: int) -> None:
 async def _lock_members(conn: Connection, company_id: int) -> dict[int, Member]:
     """Lock the people of a company until the transaction ends, and return {user id: member}."""
     rows = await sql.members_lock(conn, company_id=company_id)
-    return {
-        row["user_id"]: Member(row["role"], row["accepted_at"] is not None, row["name"])
-        for row in rows
-    }
+    return {row["user_id"]: Member(row["role"], row["accepted_at"] is not None) for row in rows}

@@ -90,17 +90,18 @@ select id, name, email, password_hash
    for no key update;
 
 -- name: member_put :value
--- Give a locked person a role in a company. Return whether it is accepted. If an accepted role
--- becomes another one, the sessions that show the company end. The company's links for the person
--- become void unless the role stays: those who made them may not be allowed to give the new one.
--- Those that the person made become void too: with the new role they may not be allowed.
+-- Give a locked person a role in a company. Return whether it is accepted. The name stays as it is
+-- if :name is null. If an accepted role becomes another one, the sessions that show the company
+-- end. The company's links for the person become void unless the role stays: those who made them
+-- may not be allowed to give the new one. Those that the person made become void too: with the new
+-- role they may not be allowed.
 with former as (
-  select company_id, role, accepted_at
+  select company_id, role, name, accepted_at
     from company_members
    where company_id = :company_id and user_id = :user_id
 ), stored as (
   insert into company_members (company_id, user_id, role, name)
-  values (:company_id, :user_id, :role, :name)
+  values (:company_id, :user_id, :role, coalesce(:name, (select name from former)))
       on conflict (company_id, user_id) do update
      set role = excluded.role, name = excluded.name, updated_at = clock_timestamp()
   returning user_id, role, accepted_at
@@ -174,7 +175,7 @@ select :company_id::bigint,
 
 -- name: members_lock :many
 -- Lock and return all people of a company.
-select m.user_id, m.role, m.accepted_at, m.name
+select m.user_id, m.role, m.accepted_at
   from company_members m
  where m.company_id = :company_id
  order by m.user_id

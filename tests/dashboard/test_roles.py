@@ -127,6 +127,12 @@ async def test_a_link_that_an_attacker_kept_sets_no_password_for_another_company
         assert thief.status == 401
 
 
+async def expect_gone(site: Site, link: str) -> None:
+    """Check that a link can no longer be used."""
+    async with await site.open(link) as visitor:
+        assert visitor.status == 404 and GONE in visitor.words
+
+
 async def test_a_kept_link_is_void_after_another_company_was_joined(
     site: Site, attacker: Company
 ) -> None:
@@ -135,8 +141,7 @@ async def test_a_kept_link_is_void_after_another_company_was_joined(
     kept = await site.invite(attacker)
     async with await site.open(await site.invite(site.company), PASSWORD) as person:
         assert await may_enter(person, site.company)
-    async with await site.open(kept) as thief:
-        assert thief.status == 404 and GONE in thief.words
+    await expect_gone(site, kept)
 
 
 async def test_the_operators_link_ends_what_an_attacker_began(
@@ -495,8 +500,7 @@ async def test_a_link_made_for_a_lower_role_is_void_after_the_role_was_raised(si
         fields = {"email": ACCOUNTANT, "name": "A", "role": "owner"}
         await boss.post("/settings/people", fields)
         assert "The person has the role now." in boss.words
-    async with await site.open(kept) as thief:
-        assert thief.status == 404 and GONE in thief.words
+    await expect_gone(site, kept)
 
 
 async def test_a_session_loses_its_rights_when_its_role_becomes_pending(
@@ -590,8 +594,7 @@ async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, ch
             await thief.post(f"/companies/{site.company.id}/leave")
         else:
             await site.operator_link(former)
-    async with await site.open(kept) as person:
-        assert person.status == 404 and GONE in person.words
+    await expect_gone(site, kept)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -605,8 +608,7 @@ async def test_a_new_password_makes_links_for_the_person_void(
             await owner.execute("update users set password_hash = null")
         await person.fill_in("/password", {"current": PASSWORD, "password": OWN})
         assert person.status == 200 and person.path == "/"
-    async with await site.open(kept) as thief:
-        assert thief.status == 404 and GONE in thief.words
+    await expect_gone(site, kept)
 
 
 async def test_a_new_password_makes_links_by_the_person_void(site: Site) -> None:
@@ -616,8 +618,7 @@ async def test_a_new_password_makes_links_by_the_person_void(site: Site) -> None
         kept = await make_password_link(boss, ACCOUNTANT)
         await boss.fill_in("/password", {"current": PASSWORD, "password": OWN})
         assert boss.status == 200 and boss.path == "/"
-    async with await site.open(kept) as thief:
-        assert thief.status == 404 and GONE in thief.words
+    await expect_gone(site, kept)
 
 
 @pytest.mark.parametrize("is_new", [True, False])

@@ -276,17 +276,6 @@ async def test_a_reported_duplicate_that_is_not_listed_needs_manual_review(
     assert (await get_invoice(api, invoice_id))["status"] == "Submitting"
 
 
-async def test_duplicate_response_to_a_first_send_is_an_unknown_outcome(
-    idle: Client, sandbox: Sandbox, owner: asyncpg.Connection
-) -> None:
-    """The response means that the same bytes were received before, so it is no rejection."""
-    await sandbox.fault("submit", "duplicate", retry_after=1)
-    invoice_id = await create_invoice(idle)
-    assert (await submit(idle, invoice_id))[0] == 400
-    assert await owner.fetchval("select state from submissions") == "Uncertain"
-    assert (await get_invoice(idle, invoice_id))["status"] == "Submitting"
-
-
 async def test_intent_is_committed_before_the_portal_receives_the_bytes(
     api: Client, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:
