@@ -49,6 +49,11 @@ def form_key(request: web.Request) -> str:
     return request[_READ_KEY]
 
 
+def renew_key(request: web.Request) -> None:
+    """Give the form that is shown a new key, for entries that differ from those sent before."""
+    request[_READ_KEY] = make_token()
+
+
 def give_key(request: web.Request) -> web.Response | None:
     """Return a redirect to the same page with a new key in its address, or None if it has one."""
     if _KEY.fullmatch(request.query.get(KEY, "")):

@@ -14,7 +14,14 @@ from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read_company
 from service.dashboard.pages import Pages, redirect, render, zone_of
-from service.dashboard.repetition import call_once, find_created, form_key, give_key, show_secrets
+from service.dashboard.repetition import (
+    call_once,
+    find_created,
+    form_key,
+    give_key,
+    renew_key,
+    show_secrets,
+)
 from service.dashboard.sessions import WRITE, is_secure
 from service.db.statements import sql
 from service.documents import codes, states
@@ -111,7 +118,7 @@ async def show_receipt(request: web.Request) -> web.Response:
     if not is_waiting and await find_created(request, REQUESTS) is not None:
         return redirect(request.path)  # which gives the form another key
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
-    response = await _render_receipt(request, record, Form(fields), is_sent=is_sent, own=own)
+    response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
     if _read_secret(request) is None:
         _set_secret(request, response, make_token())
@@ -139,7 +146,8 @@ async def send_receipt(request: web.Request) -> web.Response:
     if answer.status == 404:  # The link was revoked since it was found.
         raise NotFound(TEXTS["gone"])
     if answer.value.get("code") == KeyReused.code:
-        return await _render_receipt(request, record, Form(fields, status=409), key=make_token())
+        renew_key(request)
+        return await _render_receipt(request, record, Form(fields, status=409))
     if answer.status != 422:
         raise Failed(answer)
     return await _render_receipt(request, record, Form(fields, answer.violations, status=422))
@@ -189,15 +197,11 @@ async def _render_receipt(
     request: web.Request,
     record: JsonMapping,
     form: Form,
-    *,
     is_sent: bool = False,
     own: JsonMapping | None = None,
-    key: str = "",
 ) -> web.Response:
-    """Return the form. `record` is the invoice, `own` the outcome of the browser's own request.
-
-    `key` is a new one for entries that differ from those that were sent before.
-    """
+    """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
+    is_issued = _is_issued(record)
     return render(
         request,
         "receipt.html",
@@ -206,13 +210,13 @@ async def _render_receipt(
         record=record,
         fields=form.fields,
         wrong=form.wrong,
-        is_issued=_is_issued(record),
+        is_issued=is_issued,
         is_sent=is_sent,
         own=own,
         types={kind: name for kind, name in PARTY_TYPES.items() if kind != "GENERAL_PUBLIC"},
         tables=codes.get_all_names(),
-        form_key=key or form_key(request),
-        is_other=bool(key),
+        form_key=form_key(request),
+        is_other=form.status == 409 and not is_issued,
         focus=next(iter(form.wrong), ""),
     )
 
