@@ -152,6 +152,13 @@ async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
         assert all(await asyncio.gather(*others))
 
 
+async def test_statements_locks_and_idle_transactions_have_time_limits(database: str) -> None:
+    limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    async with connected_pool(database, 1) as pool, Database(pool).across() as conn:
+        found = [await conn.fetchval("select current_setting($1)", limit) for limit in limits]
+    assert found == ["5s", "3s", "10s"]
+
+
 async def test_the_service_recovers_after_all_connections_were_terminated(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
