@@ -100,6 +100,7 @@ async def test_an_invalid_document_without_readable_reasons(
     if was_sent_before:
         reviewed = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
         assert await until(lambda: owner.fetchval(reviewed)) == "NotProven"
+        assert not await owner.fetchval("select count(*) from submissions where state = 'Accepted'")
         assert (await get_invoice(api, invoice_id))["status"] == "Submitted"
         return
     await wait_for_status(api, invoice_id, "Invalid")

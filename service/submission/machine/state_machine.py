@@ -500,7 +500,7 @@ def _apply_states(submission: Submission, event: StatesReceived, times: Times) -
     staying = [doc for doc in submission.docs if doc.id not in leaving]
     docs = [_apply_changes(doc, event.changes) for doc in staying]
     state, delay, error = "Accepted", times.portal_recheck, None
-    if event.later:
+    if event.later and docs:
         delay, error = _delay_after(event.later, _next_poll(submission, times)), event.later.error
     elif any(doc.status == "Submitted" for doc in docs):
         delay = _next_poll(submission, times)
