@@ -163,6 +163,8 @@ def header(request: web.BaseRequest, name: str) -> str | None:
 
 def reject_parameters(request: web.Request, ignored: Collection[str]) -> None:
     """Raise ValidationError for query parameters of an operation that reads none."""
+    if not request.rel_url.raw_query_string:
+        return
     violations: list[Violation] = []
     read_query(request, ignored, violations)
     reject(violations)
