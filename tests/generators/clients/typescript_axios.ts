@@ -9,7 +9,7 @@ async function run(): Promise<void> {
   const id = created.data.data.id;
   const repeated = await api.createInvoice(invoice, undefined, { validateStatus: () => true });
   check(repeated.status === 422, repeated.data);
-  check((await api.submitInvoice(id, undefined, {})).data.success, id);
+  check((await api.submitInvoice(id, undefined, undefined, {})).data.success, id);
   const limit = Date.now() + LIMIT_SECONDS * 1000;
   let found = (await api.getInvoice(id)).data;
   while (found.status !== DocumentStatus.Valid) {
@@ -20,7 +20,7 @@ async function run(): Promise<void> {
   check(found.legal_monetary_total.payableAmount === 104.76, found.legal_monetary_total);
   const documents = (await api.listSubmittedDocumentsOfInvoice(id)).data;
   check(documents[0].validation_link, documents);
-  await api.cancelInvoice(id, undefined, { reason: "The price was wrong" });
+  await api.cancelInvoice(id, undefined, undefined, { reason: "The price was wrong" });
   const status = (await api.getInvoice(id)).data.status;
   check(status === DocumentStatus.Cancelled, status);
 }
