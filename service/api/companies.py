@@ -70,8 +70,7 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
         await check_if_match(request, conn, _read_record, company=company)
         _reject_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
-            tin = parties.normalize_tin(body["tin_code"])
-            await sql.transaction_lock(conn, name=f"TIN {tin}")
+            await sql.lock_tin(conn, tin=parties.normalize_tin(body["tin_code"]))
             await _reject_used_tin(conn, company)
         is_automatic = request.app[app_keys.CONFIG].tin_verification == "automatic"
         await sql.company_update(

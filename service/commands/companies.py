@@ -176,7 +176,7 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
     shared: JsonObject = {}
     for company_id in companies or [None]:
         async with database.company(company_id or NO_COMPANY) as conn:
-            await sql.transaction_lock(conn, name=f"TIN {wanted}")
+            await sql.lock_tin(conn, tin=wanted)
             shared = await sql.tin_share(conn, company_id=company_id, tin=wanted, note=note)
     return {**shared, "companies": companies}
 
@@ -191,7 +191,7 @@ async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObjec
     holders = await _find_companies(database, wanted)
     company_id = holders[0] if holders else None
     async with database.company(company_id or NO_COMPANY) as conn:
-        await sql.transaction_lock(conn, name=f"TIN {wanted}")
+        await sql.lock_tin(conn, tin=wanted)
         holders = await sql.companies_of_tin(conn, wanted=wanted)
         if len(holders) > 1:
             raise OperatorError(

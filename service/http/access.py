@@ -13,15 +13,20 @@ from service.http import app_keys
 _Result = TypeVar("_Result")
 
 
-@asynccontextmanager
-async def company_transaction(request: web.Request) -> AsyncIterator[Connection]:
+def company_transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
     """Open a transaction of the request's company.
 
     Raises Forbidden if the person who makes the request has lost the role meanwhile.
     """
+    if app_keys.CHECK_ROLE in request:
+        return _checked_transaction(request)
+    return request.app[app_keys.DATABASE].company(request[app_keys.COMPANY])
+
+
+@asynccontextmanager
+async def _checked_transaction(request: web.Request) -> AsyncIterator[Connection]:
     async with request.app[app_keys.DATABASE].company(request[app_keys.COMPANY]) as conn:
-        if app_keys.CHECK_ROLE in request:
-            await request[app_keys.CHECK_ROLE](conn)
+        await request[app_keys.CHECK_ROLE](conn)
         yield conn
 
 

@@ -162,10 +162,12 @@ def _check(response: PortalResponse, expected: int) -> None:
     body = response.json
     errors, is_submit = flatten_error(body), operation == "submit"
     facts: dict[str, Any] = {"errors": errors, "correlation_id": response.correlation_id}
-    pause = _retry_after(response)
     if status == 429:  # by the status alone: its body may be empty or plain text. Portal: 1.6
         raise Throttled(
-            "The portal throttled the request.", retry_after=pause, operation=operation, **facts
+            "The portal throttled the request.",
+            retry_after=_retry_after(response),
+            operation=operation,
+            **facts,
         )
     if status == 408 or not 400 <= status < 500:
         raise _unclear(response, f"The portal responded with status {status}.")

@@ -12,7 +12,7 @@ from service.documents.optional_members import read_stored_body
 from service.documents.rows import Row
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
-from service.http.requests import not_found
+from service.http.requests import or_not_found
 from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.machine.failures import refuse_note, refuse_submission
@@ -27,10 +27,7 @@ async def lock_document(
     """
     key = {"company_id": company_id, "id": document_id, "kind": kind.name}
     await sql.document_lock(conn, **key)
-    row = await sql.document_load(conn, **key)
-    if row is None:
-        raise not_found(kind.title)
-    return row
+    return or_not_found(await sql.document_load(conn, **key), kind.title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1227,7 +1227,7 @@ APART = (
     removal(
         "tin-decided-without-its-lock",
         REFUSE_TAKEN_TIN,
-        "  perform pg_advisory_xact_lock(hashtextextended('TIN ' || new.tin, 0));\n",
+        "  perform public.lock_tin(new.tin);\n",
         f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",
     ),
     Mutant(
@@ -3375,7 +3375,7 @@ FOLLOWED = (
     Mutant(
         "details-shown-later-not-added",
         "service/submission/following/later_states.py",
-        'return status == there.status == "Valid" and any(lacked)',
+        'return self.status == there.status == "Valid" and any(lacked)',
         "return False",
         f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
     ),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from operator import itemgetter
+from typing import NamedTuple
 
 from service.config import Config
 from service.db.statements import sql
@@ -44,34 +45,38 @@ def _validation_link(config: Config, there: Document) -> str | None:
     return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
 
 
-def has_details(
-    status: states.SubmittedStatus,
-    long_id: str | None,
-    validated_at: datetime | None,
-    there: Document,
-) -> bool:
-    """Return whether the portal shows a rejection request, or a detail that a Valid document lacks.
+class Stored(NamedTuple):
+    """The stored details of a document that the portal may show later than its status."""
 
-    It may show a document as Valid before it shows its long id and the time of its validation.
-    """
-    if there.rejection_requested_at:
-        return True
-    lacked = (not long_id and there.long_id, not validated_at and there.validated_at)
-    return status == there.status == "Valid" and any(lacked)
+    id: int
+    status: states.SubmittedStatus
+    long_id: str | None
+    validated_at: datetime | None
+
+    def lacks(self, there: Document) -> bool:
+        """Return whether the portal shows a rejection request, or details that are missing.
+
+        It may show a document as Valid before it shows its long id and the time of its validation.
+        """
+        if there.rejection_requested_at:
+            return True
+        lacked = (not self.long_id and there.long_id, not self.validated_at and there.validated_at)
+        return self.status == there.status == "Valid" and any(lacked)
 
 
 async def record_details(
-    context: SubmissionContext, company_id: int, shown: Sequence[tuple[int, Document]]
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[Stored, Document]]
 ) -> None:
     """Record details of documents whose status stays the same, if they are new.
 
-    `shown` are ids of documents with what the portal shows. The reason of a cancelled document is
-    that of its cancellation, not of a rejection request.
+    `shown` are documents with what the portal shows. The reason of a cancelled document is that of
+    its cancellation, not of a rejection request.
     """
-    if not shown:
+    new = [(stored.id, there) for stored, there in shown if stored.lacks(there)]
+    if not new:
         return
     async with context.database.company(company_id) as conn:
-        for submitted_document_id, there in sorted(shown, key=itemgetter(0)):
+        for submitted_document_id, there in sorted(new, key=itemgetter(0)):
             await sql.submitted_document_note(
                 conn,
                 company_id=company_id,
@@ -97,15 +102,11 @@ async def follow_listing(
     by_uuid = {there.uuid: there for there in listing}
     shown = [(row, by_uuid[row["uuid"]]) for row in attempts if row["uuid"] in by_uuid]
     await _write_changes(context, company_id, shown)
-    await record_details(
-        context,
-        company_id,
-        [
-            (row["id"], there)
-            for row, there in shown
-            if has_details(row["status"], row["long_id"], row["validated_at"], there)
-        ],
+    stored = (
+        (Stored(row["id"], row["status"], row["long_id"], row["validated_at"]), there)
+        for row, there in shown
     )
+    await record_details(context, company_id, stored)
     valid = [row for row, there in shown if there.status == "Valid" and row["state"] == "Accepted"]
     await _finish(context, company_id, valid)
 

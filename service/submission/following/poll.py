@@ -13,15 +13,11 @@ from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.listings import Listing
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.following.later_states import (
-    describe_change,
-    has_details,
-    record_details,
-)
+from service.submission.following.later_states import Stored, describe_change, record_details
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine.comparison_rules import FURTHEST
-from service.submission.machine.state_machine import UNKNOWN_PERIODS
+from service.submission.machine.state_machine import is_overdue
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     NO_DELAY,
@@ -58,17 +54,12 @@ async def poll(context: CompanyContext, claim: Claim) -> None:
     reading = await _read(context, submission)
     listing = reading.listing
     event = reading.failure or await _find_changes(context, claim, submission, listing)
-    docs = {doc.uuid: doc for doc in submission.docs if doc.uuid}
-    shown = [(docs[there.uuid], there) for there in listing if there.uuid in docs]
-    await record_details(
-        context,
-        claim.company_id,
-        [
-            (doc.id, there)
-            for doc, there in shown
-            if has_details(doc.status, doc.long_id, doc.validated_at, there)
-        ],
-    )
+    stored = {
+        doc.uuid: Stored(doc.id, doc.status, doc.long_id, doc.validated_at)
+        for doc in submission.docs
+    }
+    shown = ((stored[there.uuid], there) for there in listing if there.uuid in stored)
+    await record_details(context, claim.company_id, shown)
     await record_odd_rows(context, claim.company_id, submission.tin, reading.operation, listing)
     await advance(context, submission_run, event)
 
@@ -223,4 +214,4 @@ def _is_overdue(context: SubmissionContext, submission: Submission, there: Docum
     """
     _, last_sent_at = submission.send_times
     since = there.validated_at or last_sent_at
-    return submission.now - since > UNKNOWN_PERIODS * context.config.portal_unknown
+    return is_overdue(submission, since, context.config)

@@ -532,10 +532,14 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
     return [Write("Accepted", delay=delay, error=error)]
 
 
+def is_overdue(submission: Submission, since: datetime, times: Times) -> bool:
+    """Return whether it is too long since a submission, or a document of it, cannot be read."""
+    return submission.now - since > UNKNOWN_PERIODS * times.portal_unknown
+
+
 def _needs_review(submission: Submission, since: datetime, times: Times) -> bool:
     """Return whether a submission without an outcome could not be read for too long."""
-    is_long = submission.now - since > UNKNOWN_PERIODS * times.portal_unknown
-    return is_long and not submission.has_outcome
+    return is_overdue(submission, since, times) and not submission.has_outcome
 
 
 def _handle_unknown(

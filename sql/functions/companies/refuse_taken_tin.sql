@@ -1,4 +1,3 @@
--- The lock of the TIN, which every decision about who has it takes, is that of transaction_lock.
 -- The query after the lock sees what the previous holder of the lock committed. That is true in
 -- read committed only.
 create or replace function refuse_taken_tin() returns trigger
@@ -12,7 +11,7 @@ begin
     raise feature_not_supported using
       message = 'a TIN can only be set in a transaction of isolation level read committed';
   end if;
-  perform pg_advisory_xact_lock(hashtextextended('TIN ' || new.tin, 0));
+  perform public.lock_tin(new.tin);
   if exists (select from public.shared_tins s where s.tin = new.tin) then
     return null;
   end if;

@@ -76,6 +76,7 @@ create or replace function conditions(
                               and s.last_sent_at
                                   > greatest(statement_timestamp() - interval '30 days',
                                              w.compared_at - interval '74 hours')) sent
+       -- The first condition spares the look at the submissions of nearly all companies.
        where (w.compared_at is null or w.compared_at < clock_timestamp() - 24 * every)
          and sent.at is not null
          and coalesce(w.compared_at, sent.at) < clock_timestamp() - 24 * every
