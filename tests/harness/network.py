@@ -26,7 +26,8 @@ class Network:
         self._accepting: asyncio.Server | None = None
         self._paths: set[asyncio.StreamWriter] = set()  # Writers of both ends.
         self._silent: set[asyncio.StreamWriter] = set()
-        self._swallows = self._resets = False
+        self._swallows = self._resets = self._loses_commit = False
+        self._without_response: asyncio.StreamWriter | None = None
 
     async def refuse(self) -> None:
         """Cut every connection and accept no new ones."""
@@ -64,6 +65,10 @@ class Network:
         self._swallows = True
         self.forget()
 
+    def lose_commit(self) -> None:
+        """Cut the connection of the next transaction when the server has committed it."""
+        self._loses_commit = True
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._resets:
             writer.get_extra_info("socket").setsockopt(
@@ -80,13 +85,21 @@ class Network:
         self._paths.add(back)
         if writer in self._silent:
             self._silent.add(back)
-        await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+        await asyncio.gather(self._carry(reader, back, writer), self._carry(there, writer))
         return None
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        client: asyncio.StreamWriter | None = None,
+    ) -> None:
+        """Carry data in one direction, for a client that gets the responses to it."""
         loop = asyncio.get_running_loop()
         with suppress(ConnectionError):
             while piece := await reader.read(65536):
+                if self._loses_commit and client and b"commit\0" in piece:
+                    self._loses_commit, self._without_response = False, client
                 if self._delay:
                     loop.call_later(self._delay, self._write, writer, piece)
                 else:
@@ -95,5 +108,7 @@ class Network:
         loop.call_later(self._delay, writer.close)
 
     def _write(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        if writer is self._without_response:
+            writer.transport.abort()
         if writer not in self._silent and not writer.is_closing():
             writer.write(piece)

@@ -1089,6 +1089,13 @@ KEPT = (
         "::test_a_state_allows_or_refuses_an_operation"
         "[cancel invoice document | found_valid, 259201 s old | 403]",
     ),
+    Mutant(
+        "unconfirmed-submit-not-looked-up",
+        "service/submission/sending/submit.py",
+        "        if stored is None:\n",
+        "        if stored:\n",
+        "tests/operations/test_pressure.py::test_a_submit_whose_commit_is_not_confirmed_goes_on",
+    ),
 )
 
 #: A company cannot read or change data of another.

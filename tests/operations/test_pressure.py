@@ -189,6 +189,16 @@ async def test_refused_or_reset_connections_are_a_503_until_recovery(
     await wait_for_status(far_api, invoice_id, "Valid")
 
 
+async def test_a_submit_whose_commit_is_not_confirmed_goes_on(
+    far_api: Client, network: Network, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_invoice(far_api)
+    network.lose_commit()
+    assert (await submit(far_api, invoice_id))[0] == 200
+    await wait_for_status(far_api, invoice_id, "Valid")
+    assert len(await sandbox.ledger()) == 1
+
+
 async def test_requests_wait_for_the_end_of_a_failover(
     network: Network, start: StartService
 ) -> None:
