@@ -4,11 +4,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 
 from aiohttp import web
 
-from service.db.statements import Statement
+from service.db.statements import Run, Statement
 from service.documents.optional_members import join_exports
 from service.errors import format_traceback
 from service.http import app_keys, responses
@@ -19,6 +18,7 @@ log = logging.getLogger(__name__)
 FIRST_BATCH = 20
 LARGEST_BATCH = 500
 BATCH_CHARACTERS = 1_000_000  # of text, which is in memory while the client reads it
+FULL_BATCHES = 16  # exports of a process; more of them share this memory
 LAST_ID = 2**63 - 1
 PIECE_BYTES = 64 * 1024
 PIECE_SECONDS = 10  # for a client to read a piece
@@ -42,14 +42,19 @@ async def _read_batches(request: web.Request, statement: Statement) -> AsyncGene
     Each batch is one transaction: a slow client holds neither a connection nor a snapshot. The next
     batch is read while the client reads the previous one.
     """
+    exports = request.app[app_keys.EXPORTS]
+
+    def read(before: int, most: int) -> Run:
+        budget = BATCH_CHARACTERS * FULL_BATCHES // max(FULL_BATCHES, exports.running())
+        return read_own(request, statement, budget=budget, before=before, most=most)
+
     most, start = FIRST_BATCH, 1  # The first batch begins without a comma.
-    read = partial(read_own, request, statement, budget=BATCH_CHARACTERS)
-    rows = await read(before=LAST_ID, most=most)
+    rows = await read(LAST_ID, most)
     yield "["
     while rows:
         size = sum(len(row["export"]) for row in rows)
         most = max(1, min(LARGEST_BATCH, most * BATCH_CHARACTERS // size))
-        next_rows = asyncio.create_task(read(before=rows[-1]["id"], most=most))
+        next_rows = asyncio.create_task(read(rows[-1]["id"], most))
         try:
             await asyncio.sleep(0)  # PostgreSQL begins while this batch is written.
             yield join_exports(rows)[start:]

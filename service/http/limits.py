@@ -25,7 +25,7 @@ from service.fair_queue import CLIENT, STRANGERS
 
 MAX_BUCKETS = 100_000  # of one RateLimiter
 RETRY_SECONDS = 5  # for a client that a ConcurrencyLimiter has rejected
-MAX_EXPORTS = 16  # running in one process; between two batches an export holds text, no connection
+MAX_EXPORTS = 64  # running in one process; between two batches an export holds text, no connection
 MAX_PARTS = 4  # of streamed pages in memory, per company and process
 PART_SECONDS = 60  # for which a part may wait for memory
 #: Logins with portal credentials that a company may test. The portal allows 12 of a client id.
@@ -130,6 +130,10 @@ class ConcurrencyLimiter:
             self._blocks[name] -= 1
             if not self._blocks[name]:
                 del self._blocks[name], self._semaphores[name]
+
+    def running(self, name: Hashable = None) -> int:
+        """Return how many blocks with a name run or wait."""
+        return self._blocks[name]
 
     async def _acquire(self, semaphore: asyncio.Semaphore) -> None:
         try:

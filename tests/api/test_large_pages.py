@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from typing import Any
 
 import asyncpg
@@ -9,6 +10,7 @@ import pytest
 
 from service.api.records import BUDGET_BYTES, PART_CHARACTERS
 from service.db import statements
+from service.http import app_keys
 from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_one_of_each
 from tests.api_reads import fail_midway, wait_until_idle
@@ -234,3 +236,22 @@ async def test_export_batch_is_bounded_in_bytes(
     status, exports = await request_json(api, "GET", "/api/invoices/export-all")
     assert status == 200 and len({export["invoiceCode"] for export in exports}) == 640
     assert max(length for name, length in results if name == "invoice_export_batch") < most
+
+
+@pytest.mark.own_service
+async def test_many_exports_share_the_memory_of_a_few(
+    api: Client, owner: asyncpg.Connection, results: Any
+) -> None:
+    await create_page(api, owner, 40, 40_000)
+    longest = list[int]()
+    async with AsyncExitStack() as stack:
+        for running in (0, 60):
+            for _ in range(running):
+                await stack.enter_async_context(api.app[app_keys.EXPORTS].one())
+            results.clear()
+            status, exports = await request_json(api, "GET", "/api/invoices/export-all")
+            assert status == 200 and len(exports) == 40
+            longest.append(
+                max(length for name, length in results if name == "invoice_export_batch")
+            )
+    assert 2 * longest[1] < longest[0]

@@ -244,9 +244,16 @@ EXCLUSION = (
     Mutant(
         "export-batch-of-any-size",
         "service/api/exports.py",
-        "budget=BATCH_CHARACTERS",
-        "budget=1000 * BATCH_CHARACTERS",
+        "budget = BATCH_CHARACTERS",
+        "budget = 1000 * BATCH_CHARACTERS",
         "tests/api/test_large_pages.py::test_export_batch_is_bounded_in_bytes[compressible-12000000]",
+    ),
+    Mutant(
+        "many-exports-with-full-batches",
+        "service/api/exports.py",
+        "max(FULL_BATCHES, exports.running())",
+        "FULL_BATCHES",
+        "tests/api/test_large_pages.py::test_many_exports_share_the_memory_of_a_few",
     ),
 )
 
