@@ -287,7 +287,9 @@ def violations(**changes: Any) -> dict[str, str]:
         **changes,
     }
     with pytest.raises(certificate.UnusableCredentials) as why:
-        certificate.read_pair(given["certificate"], given["key"], given["password"], now=SIGNED_AT)
+        certificate.read_pair(
+            given["certificate"], given["key"], given["password"], now=datetime.now(UTC)
+        )
     return {each["path"]: each["rule"] for each in why.value.violations}
 
 
@@ -373,6 +375,12 @@ WRONG = {
         lambda: {"certificate": issued(**OLD).certificate_pem},
         {"/certificate": "expired"},
     ),
+    "a certificate of the future": (
+        lambda: {
+            "certificate": issued(not_before=datetime.now(UTC) + timedelta(days=1)).certificate_pem
+        },
+        {"/certificate": "not_yet_valid"},
+    ),
     "a certificate without RSA": (
         lambda: {"certificate": issued(key=elliptic()).certificate_pem},
         {"/certificate": "rsa"},
@@ -432,7 +440,9 @@ def test_a_private_key_is_read_in_every_common_format(
     encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
     text = rsa_key().private_bytes(Encoding.PEM, layout, encryption).decode().replace("\n", "\r\n")
     chain = f"Issued to us:\n{issued().certificate_pem}{authority().certificate_pem}"
-    signer = certificate.read_pair(chain, f"Bag Attributes: none\n{text}", password, now=SIGNED_AT)
+    signer = certificate.read_pair(
+        chain, f"Bag Attributes: none\n{text}", password, now=datetime.now(UTC)
+    )
     assert signer.key.public_key() == signer.certificate.public_key == rsa_key().public_key()
     assert "hush" not in repr(signer)
     assert certificate.load_certificate(signer.certificate.der) == signer.certificate

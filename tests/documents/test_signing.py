@@ -252,24 +252,30 @@ async def test_a_submit_without_a_certificate_is_refused(api: Client, sandbox: S
     assert (await submit(api, invoice_id))[0] == 200
 
 
-async def test_a_submit_with_a_future_certificate_is_refused(api: Client, sandbox: Sandbox) -> None:
-    begin = NOW + 2 * DAY
-    wording = f"The signing certificate is not valid before {begin:%Y-%m-%d}."
-    assert (await store_certificate(api, issued(not_before=begin)))["warning"] == wording
-    assert await submit_refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
-
-
-async def test_a_submit_with_an_expired_certificate_is_refused(
-    api: Client, sandbox: Sandbox, owner: asyncpg.Connection
+@pytest.mark.parametrize(
+    "begin, end, wording",
+    [
+        (NOW - 9 * DAY, NOW - DAY, f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}."),
+        (
+            NOW + 2 * DAY,
+            NOW + 9 * DAY,
+            f"The signing certificate is not valid before {NOW + 2 * DAY:%Y-%m-%d}.",
+        ),
+    ],
+)
+async def test_a_submit_outside_the_validity_of_the_certificate_is_refused(
+    api: Client,
+    sandbox: Sandbox,
+    owner: asyncpg.Connection,
+    begin: datetime,
+    end: datetime,
+    wording: str,
 ) -> None:
     await store_certificate(api)
-    old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY)
-    await owner.execute("update signing_certificates set certificate = $1", old.der)
-    found = await submit_refused(api)
-    assert found == stop("DS304", f"The signing certificate expired on {NOW - DAY:%Y-%m-%d}.")
-    assert await sandbox.ledger() == []
-    record = (await request_json(api, "GET", CERTIFICATE))[1]["data"]
-    assert record["days_left"] < 0 and "expired" in record["warning"]
+    stored = issued(not_before=begin, not_after=end)
+    await owner.execute("update signing_certificates set certificate = $1", stored.der)
+    assert await submit_refused(api) == stop("DS304", wording) and await sandbox.ledger() == []
+    assert (await request_json(api, "GET", CERTIFICATE))[1]["data"]["warning"] == wording
 
 
 UNREADABLE = (
@@ -424,6 +430,10 @@ async def test_concurrent_changes_leave_one_certificate(
                 "certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem
             },
             {"/certificate": "expired"},
+        ),
+        (
+            lambda: {"certificate": issued(not_before=NOW + DAY).certificate_pem},
+            {"/certificate": "not_yet_valid"},
         ),
         (
             lambda: {"certificate": "here", "key": "there"},

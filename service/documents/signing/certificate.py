@@ -90,7 +90,8 @@ def read_pair(
 ) -> Signer:
     """Return the Signer of two PEM texts.
 
-    Raises UnusableCredentials with all violations; an expired certificate is one if `now` is given.
+    Raises UnusableCredentials with all violations; with `now`, a certificate that is not valid then
+    is one.
     """
     certificate = key = None
     violations: list[dict[str, str]] = []
@@ -105,6 +106,9 @@ def read_pair(
     if certificate and now and certificate.not_after < now:
         wording = f"certificate expired on {certificate.not_after:%Y-%m-%d}."
         violations.append(violation("/certificate", "expired", wording))
+    if certificate and now and now < certificate.not_before:
+        wording = f"certificate is not valid before {certificate.not_before:%Y-%m-%d %H:%M} UTC."
+        violations.append(violation("/certificate", "not_yet_valid", wording))
     if certificate and key and not violations and key.public_key() != certificate.public_key:
         violations.append(violation("/key", "match", OTHER_KEY))
     if violations or not certificate or not key:
