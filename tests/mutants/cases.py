@@ -23,6 +23,16 @@ def removal(name: str, file: str, text: str, test: str) -> Mutant:
     return Mutant(name, file, text, "", test)
 
 
+def always(name: str, file: str, condition: str, test: str) -> Mutant:
+    """Return a mutant whose condition is always true."""
+    return Mutant(name, file, condition, "True" if file.endswith(".py") else "true", test)
+
+
+def never(name: str, file: str, condition: str, test: str) -> Mutant:
+    """Return a mutant whose condition is never true."""
+    return Mutant(name, file, condition, "False" if file.endswith(".py") else "false", test)
+
+
 COMPARISONS = "sql/queries/comparisons.sql"
 DOCUMENTS = "sql/queries/documents.sql"
 SUBMISSIONS = "sql/queries/submissions.sql"
@@ -97,11 +107,10 @@ EXCLUSION = (
         "where company_id = :company_id and id = :id and fence = :fence\n",
         "tests/submission/test_claims.py::test_only_a_queued_submission_is_marked_as_sending[Uncertain]",
     ),
-    Mutant(
+    always(
         "another-request-sent-again",
         "service/submission/sending/send.py",
-        'is_repeated = stored["request_sha256"] in (None, request.sha256)',
-        "is_repeated = True",
+        'stored["request_sha256"] in (None, request.sha256)',
         "tests/submission/test_claims.py::test_changed_documents_are_not_sent",
     ),
     removal(
@@ -146,18 +155,16 @@ EXCLUSION = (
         "     and s.fence = held.fence\n",
         f"{LOST_IN_BATCH}[comparison_keep-fence = fence + 1]",
     ),
-    Mutant(
+    removal(
         "result-of-a-lost-claim-written",
         SUBMISSIONS,
-        "   and s.fence = m.fence and s.lease_until is not null and s.state = m.expected",
-        "   and s.lease_until is not null and s.state = m.expected",
+        " and s.fence = m.fence",
         f"{LOST_IN_BATCH}[submission_move-fence = fence + 1]",
     ),
-    Mutant(
+    removal(
         "result-of-a-returned-claim-written",
         SUBMISSIONS,
-        "   and s.fence = m.fence and s.lease_until is not null and s.state = m.expected",
-        "   and s.fence = m.fence and s.state = m.expected",
+        " s.lease_until is not null and",
         f"{LOST_IN_BATCH}[submission_move-lease_until = null]",
     ),
     removal(
@@ -177,10 +184,8 @@ EXCLUSION = (
     Mutant(
         "cancellation-ended-by-a-lost-claim",
         SUBMISSIONS,
-        "cancel_reason = null,\n"
         "       updated_at = clock_timestamp()\n"
         " where company_id = :company_id and id = :id and cancel_fence = :fence",
-        "cancel_reason = null,\n"
         "       updated_at = clock_timestamp()\n"
         " where company_id = :company_id and id = :id and :fence::bigint > 0",
         "tests/submission/test_claims.py::test_end_of_a_lost_cancellation_changes_nothing",
@@ -200,11 +205,10 @@ EXCLUSION = (
         "[(claim, submission, command)]):\n        pass\n    await apply_changes(",
         "tests/submission/test_claims.py::test_result_for_a_lost_claim_changes_no_document",
     ),
-    Mutant(
+    removal(
         "late-look-undoes-a-cancellation",
         SUBMISSIONS,
-        "   where d.company_id = :company_id and d.status = any (w.expected)\n",
-        "   where d.company_id = :company_id\n",
+        " and d.status = any (w.expected)",
         "tests/submission/test_claims.py::test_stale_status_does_not_overwrite_a_later_one",
     ),
     Mutant(
@@ -220,18 +224,16 @@ EXCLUSION = (
         "**{name: str(limit) for name, limit in limits.items()}",
         "tests/operations/test_silence.py::test_the_pool_of_a_command_has_keepalive_on_both_ends",
     ),
-    Mutant(
+    always(
         "interrupted-claim-counted",
         "service/submission/runner.py",
-        "if not is_interruption(error):",
-        "if True:",
+        "not is_interruption(error)",
         "tests/submission/test_claims.py::test_transient_database_errors_are_not_counted",
     ),
-    Mutant(
+    never(
         "own-failure-not-counted",
         "service/submission/runner.py",
-        "if not is_interruption(error):",
-        "if False:",
+        "not is_interruption(error)",
         "tests/submission/test_claims.py::test_result_that_the_database_rejects_needs_manual_review[57014]",
     ),
     Mutant(
@@ -259,11 +261,10 @@ EXCLUSION = (
 
 #: What decides that a document is absent, that work is a suspect, or that a key is free.
 EVIDENCE = (
-    Mutant(
+    never(
         "absence-proved-by-another-client",
         "service/submission/following/unknown_outcomes.py",
-        "if sender and sender != self.context.portal.client_id_for(self.tin):",
-        "if False:",
+        "sender and sender != self.context.portal.client_id_for(self.tin)",
         "tests/submission/test_own_clients.py"
         "::test_a_listing_of_another_client_does_not_prove_absence",
     ),
@@ -287,11 +288,10 @@ EVIDENCE = (
         "                    await batch.compare(shown)\n",
         f"{UNKNOWN}::test_document_that_waited_in_the_queue_of_the_portal_is_found",
     ),
-    Mutant(
+    never(
         "receipt-not-read-confirms-absence",
         "service/submission/following/unknown_outcomes.py",
-        "        if not _receipt_uids(submission) <= self.receipts.keys():\n",
-        "        if False:\n",
+        "not _receipt_uids(submission) <= self.receipts.keys()",
         "tests/submission/test_unknown_outcomes.py"
         "::test_receipt_that_was_not_read_confirms_no_absence",
     ),
@@ -316,11 +316,10 @@ EVIDENCE = (
         "    if False:\n",
         f"{LOST}::test_unknown_submission_with_an_outcome_needs_no_manual_review",
     ),
-    Mutant(
+    removal(
         "failed-poll-ends-the-unknown-time",
         "service/submission/machine/state_machine.py",
-        "_describe_unknown(submission, event) if submission.unknown_since else event.error",
-        "event.error",
+        "_describe_unknown(submission, event) if submission.unknown_since else ",
         f"{LOST}::test_failed_poll_does_not_end_the_time_since_when_a_submission_is_unknown",
     ),
     Mutant(
@@ -337,18 +336,16 @@ EVIDENCE = (
         "replace(failure, searched=True)",
         f"{LOST}::test_failed_search_for_an_unknown_submission_is_repeated",
     ),
-    Mutant(
+    removal(
         "sighting-of-a-former-submission-forgotten",
         SUBMISSIONS,
-        "earlier_submissions = earlier_submissions || submission_id",
-        "earlier_submissions = earlier_submissions",
+        " || submission_id",
         f"{UNKNOWN}::test_uuid_seen_for_the_former_submission_counts_for_a_part",
     ),
-    Mutant(
+    always(
         "suspects-claimed-together",
         "sql/functions/submissions/claim_submissions.sql",
-        "       where (not r.is_suspect or r.rank <= suspects)\n",
-        "       where true\n",
+        "(not r.is_suspect or r.rank <= suspects)",
         "tests/submission/test_claims.py::test_claims_take_at_most_the_allowed_number_of_suspects[2]",
     ),
     removal(
@@ -360,22 +357,16 @@ EVIDENCE = (
     Mutant(
         "expired-idempotency-key-taken-by-another-body",
         "sql/queries/idempotency.sql",
-        " where owner_kind = :owner_kind and owner_id = :owner_id and route = :route"
-        " and key = :key\n"
         "   and created_at > clock_timestamp() - interval '72 hours'\n"
         "   and (status is not null or body_sha256 is distinct from :body_sha256",
-        " where owner_kind = :owner_kind and owner_id = :owner_id and route = :route"
-        " and key = :key\n"
         "   and (status is not null or body_sha256 is distinct from body_sha256",
         "tests/api/test_repetition.py::test_the_idempotency_key_of_a_dead_request_is_not_taken_by_another_body",
     ),
     Mutant(
         "idempotency-key-of-another-request-replaced",
         "sql/queries/idempotency.sql",
-        "        and k.body_sha256 = excluded.body_sha256)\n"
-        "returning true;\n\n-- name: idempotency_drop",
-        "        and k.body_sha256 = excluded.body_sha256) or true\n"
-        "returning true;\n\n-- name: idempotency_drop",
+        "        and k.body_sha256 = excluded.body_sha256)\n",
+        "        and k.body_sha256 = excluded.body_sha256) or true\n",
         f"{OVERTAKEN}[an e-invoice request]",
     ),
     Mutant(
@@ -403,11 +394,10 @@ EVIDENCE = (
 
 #: Nothing is sent twice, and no sent document is lost.
 ONCE = (
-    Mutant(
+    never(
         "interim-response-replayed-at-once",
         "service/api/invoices.py",
-        "is_interim=started is not None",
-        "is_interim=False",
+        "started is not None",
         "tests/api/test_repetition.py::test_a_repetition_of_a_creation_waits_for_its_submission",
     ),
     Mutant(
@@ -424,18 +414,16 @@ ONCE = (
         '        await conn.execute("rollback")\n        await conn.execute("begin")\n',
         "tests/submission/test_faults.py::test_intent_is_committed_before_the_portal_receives_the_bytes",
     ),
-    Mutant(
+    never(
         "old-intent-sent",
         "service/submission/sending/send.py",
-        "            if time.monotonic() - self.began > STALE_SECONDS:",
-        "            if False:",
+        "time.monotonic() - self.began > STALE_SECONDS",
         "tests/submission/test_claims.py::test_expired_intent_is_not_sent",
     ),
-    Mutant(
+    removal(
         "sent-without-an-intent",
         "service/submission/sending/send.py",
-        "await transmission.send() if await transmission.commit_intent() else None",
-        "await transmission.send()",
+        " if await transmission.commit_intent() else None",
         FAILOVERS,
     ),
     Mutant(
@@ -458,18 +446,16 @@ ONCE = (
         "allow_redirects=True,",
         f"{SEND_OUTCOMES}[308]",
     ),
-    Mutant(
+    never(
         "long-response-of-the-portal-read-whole",
         "service/portal/transport.py",
-        "if len(raw) > MOST_BYTES:",
-        "if False:",
+        "len(raw) > MOST_BYTES",
         f"{SEND_OUTCOMES}[longer than 1 MiB]",
     ),
-    Mutant(
+    never(
         "same-payload-taken-as-a-refusal",
         "service/portal/responses.py",
-        "authority_code(body) == Duplicate.code:",
-        "False:",
+        "authority_code(body) == Duplicate.code",
         f"{SEND_OUTCOMES}[422 duplicate]",
     ),
     Mutant(
@@ -493,25 +479,22 @@ ONCE = (
         'return [Write("Queued", error=ABANDONED)]',
         "tests/submission/test_machine.py::test_a_submission_found_sending_is_never_queued_again",
     ),
-    Mutant(
+    never(
         "one-confirmation-of-absence",
         "service/submission/machine/state_machine.py",
-        "    if not submission.absence_confirmations:\n",
-        "    if False:\n",
+        "not submission.absence_confirmations",
         ABSENCE,
     ),
-    Mutant(
+    always(
         "settling-time-ignored",
         "service/submission/machine/state_machine.py",
-        "is_settled = sent_at + times.portal_settle <= at",
-        "is_settled = True",
+        "sent_at + times.portal_settle <= at",
         ABSENCE,
     ),
-    Mutant(
+    always(
         "evidence-gap-ignored",
         "service/submission/machine/state_machine.py",
-        "        or submission.absence_confirmed_at + times.portal_confirmation_gap <= at\n",
-        "        or True\n",
+        "submission.absence_confirmed_at + times.portal_confirmation_gap <= at",
         ABSENCE,
     ),
     Mutant(
@@ -531,8 +514,7 @@ ONCE = (
     Mutant(
         "evidence-only-with-a-claim",
         "service/submission/store.py",
-        "        for claim, submission, command in commands\n        for one",
-        "        for claim, submission, command in commands\n"
+        "        for one",
         "        if await load(context, claim)\n        for one",
         "tests/submission/test_claims.py::test_sighting_is_recorded_for_a_lost_claim",
     ),
@@ -633,12 +615,11 @@ ONCE = (
         "pass",
         "tests/security/test_auth.py::test_two_keys_at_the_limit_are_not_both_created",
     ),
-    Mutant(
+    removal(
         "invalid-keys-count-for-the-limit",
         "sql/queries/api_keys.sql",
         "                     and revoked_at is null\n"
-        "                     and (expires_at is null or expires_at > clock_timestamp()))\n",
-        ")\n",
+        "                     and (expires_at is null or expires_at > clock_timestamp())",
         "tests/security/test_auth.py::test_a_company_has_at_most_50_valid_keys",
     ),
     Mutant(
@@ -683,11 +664,10 @@ ONCE = (
         "and id = new.invoice_id and kind = '')",
         "tests/api/test_kinds.py::test_a_reference_to_another_kind_is_not_stored[$1, null]",
     ),
-    Mutant(
+    removal(
         "optional-member-in-place-of-one-of-the-record",
         "sql/migrations/0002_documents.sql",
-        "'final_adjusted_amount', 'status',",
-        "'final_adjusted_amount',",
+        ", 'status'",
         "tests/documents/test_document_members.py"
         "::test_no_optional_member_replaces_one_of_the_record",
     ),
@@ -760,18 +740,16 @@ KEPT = (
         "        self.enable_compression(web.ContentCoding.gzip)\n",
         "tests/dashboard/test_documents.py::test_only_responses_without_secrets_are_compressed[/sign-in-False]",
     ),
-    Mutant(
+    removal(
         "carried-form-of-any-person",
         "service/dashboard/sessions.py",
-        "return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None",
-        "return company_id",
+        " if hmac.compare_digest(text.encode(), expected.encode()) else None",
         "tests/dashboard/test_carried_forms.py::test_a_forged_form_is_left_out[1.wrong]",
     ),
-    Mutant(
+    never(
         "form-of-any-company",
         "service/dashboard/pages.py",
-        "if page.right != PERSON and company_id != session.company_id:",
-        "if False:",
+        "page.right != PERSON and company_id != session.company_id",
         "tests/dashboard/test_carried_forms.py::test_a_form_is_sent_for_the_company_that_it_was_opened_for",
     ),
     Mutant(
@@ -795,18 +773,16 @@ KEPT = (
         'path, content, partial(_run_once, request) if method == "POST" else run_handler)',
         "tests/dashboard/test_form_repetition.py::test_an_edit_that_is_sent_twice_is_saved_once[submit]",
     ),
-    Mutant(
+    always(
         "repeated-form-submits-again",
         "service/dashboard/editing.py",
-        "if not answer.is_replayed:",
-        "if True:",
+        "not answer.is_replayed",
         "tests/dashboard/test_form_repetition.py::test_a_form_that_is_sent_again_submits_no_change_of_another",
     ),
-    Mutant(
+    never(
         "unchanged-field-written",
         "service/dashboard/document_form.py",
-        "is_kept = steps[-1] not in NUMBERS and",
-        "is_kept = False and",
+        "steps[-1] not in NUMBERS",
         "tests/dashboard/test_invoice_form.py::test_fields_that_were_not_changed_keep_their_members",
     ),
     Mutant(
@@ -816,11 +792,10 @@ KEPT = (
         'if choice == "never":',
         "tests/dashboard/test_invoice_form.py::test_a_ready_invoice_that_is_saved_as_a_draft_is_not_submitted",
     ),
-    Mutant(
+    never(
         "long-note-cut",
         "service/dashboard/editing.py",
-        'if len(record["line_items"]) > MOST_LINES:',
-        "if False:",
+        'len(record["line_items"]) > MOST_LINES',
         "tests/dashboard/test_invoice_form.py::test_a_note_for_more_lines_than_the_form_shows_is_refused",
     ),
     Mutant(
@@ -830,11 +805,10 @@ KEPT = (
         "_add_warnings(request, warnings)  #",
         "tests/api/test_unknown_members.py::test_a_repeated_attempt_does_not_repeat_its_warnings",
     ),
-    Mutant(
+    never(
         "key-made-expired",
         "service/commands/companies.py",
-        "if expires_at <= datetime.now(UTC):",
-        "if False:",
+        "expires_at <= datetime.now(UTC)",
         "tests/operations/test_commands.py::test_key_with_an_expiry_is_valid_until_then",
     ),
     Mutant(
@@ -844,18 +818,16 @@ KEPT = (
         'if choice == "never" and not',
         "tests/dashboard/test_receipts.py::test_an_approval_without_an_invoice_says_so_to_both",
     ),
-    Mutant(
+    removal(
         "form-created-twice",
         "service/dashboard/repetition.py",
-        "text if _KEY.fullmatch(text) else make_token()",
-        "make_token()",
+        "text if _KEY.fullmatch(text) else ",
         "tests/dashboard/test_form_repetition.py::test_a_buyer_who_sends_the_request_twice_asks_once",
     ),
-    Mutant(
+    always(
         "answer-not-kept-with-its-effect",
         "service/http/idempotency.py",
-        "        is_stored = await _keep(conn, claim, response, sealed_secrets, is_interim)",
-        "        is_stored = True",
+        "await _keep(conn, claim, response, sealed_secrets, is_interim)",
         "tests/api/test_idempotency_claims.py::test_a_request_whose_key_cannot_be_stored_is_a_409",
     ),
     Mutant(
@@ -872,11 +844,10 @@ KEPT = (
         "report is None and error is None for report in reports",
         "tests/operations/test_pressure.py::test_a_transaction_that_a_shutdown_aborts_is_retried",
     ),
-    Mutant(
+    removal(
         "no-wait-for-the-end-of-a-failover",
         "service/db/transactions.py",
-        "if time.monotonic() + RECONNECT_SECONDS >= end or not",
-        "if end or not",
+        " time.monotonic() + RECONNECT_SECONDS >=",
         "tests/operations/test_pressure.py::test_requests_wait_for_the_end_of_a_failover",
     ),
     Mutant(
@@ -904,25 +875,22 @@ KEPT = (
         '    request[SHOWN] = form.get(ETAG, "")\n',
         "tests/dashboard/test_outcomes.py::test_a_button_concerns_only_what_its_page_has_shown",
     ),
-    Mutant(
+    never(
         "approval-of-what-was-not-shown",
         "service/dashboard/buyer_requests.py",
-        '    if request[FORM].get("shown", record["updated_at"]) != record["updated_at"]:\n',
-        "    if False:\n",
+        'request[FORM].get("shown", record["updated_at"]) != record["updated_at"]',
         "tests/dashboard/test_documents.py::test_an_approval_concerns_only_the_request_that_was_shown",
     ),
-    Mutant(
+    never(
         "late-submit-of-a-cancelled-document",
         "service/api/submissions.py",
-        "if is_reissue(row) and documents.kind is not CONSOLIDATED and not resubmits:",
-        "if False:",
+        "is_reissue(row) and documents.kind is not CONSOLIDATED and not resubmits",
         "tests/submission/test_cancel.py::test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document",
     ),
-    Mutant(
+    removal(
         "interim-response-replayed-while-the-first-request-runs",
         "service/http/idempotency.py",
-        "timedelta(0)) if stored else _find_other(request, claim)",
-        "timedelta(0))",
+        " if stored else _find_other(request, claim)",
         "tests/api/test_idempotency_claims.py::test_concurrent_creations_that_submit_get_the_final_response",
     ),
     Mutant(
@@ -947,18 +915,16 @@ KEPT = (
         "possibly_received=False)",
         "tests/submission/test_unknown_outcomes.py::test_promised_work_that_was_sent_in_vain_is_split_then_reviewed",
     ),
-    Mutant(
+    always(
         "unreadable-reasons-awaited-for-ever",
         "service/submission/following/poll.py",
         "isinstance(why, Throttled) or is_open",
-        "True",
         "tests/submission/test_submission.py::test_an_invalid_document_without_readable_reasons[False-shown0]",
     ),
-    Mutant(
+    removal(
         "duplicate-without-readable-reasons-called-invalid",
         "service/submission/following/poll.py",
-        "is_open = submission.possibly_received or not",
-        "is_open = not",
+        " submission.possibly_received or",
         "tests/submission/test_submission.py"
         "::test_an_invalid_document_without_readable_reasons[True-shown0]",
     ),
@@ -976,11 +942,10 @@ KEPT = (
         "p.user_name",
         "tests/dashboard/test_roles.py::test_companies_neither_see_nor_choose_the_name_of_anothers_person",
     ),
-    Mutant(
+    removal(
         "weak-passwords-for-a-link-unlimited",
         "service/dashboard/sign_in.py",
-        "    _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))\n    weakness",
-        "    weakness",
+        "    _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))\n",
         "tests/dashboard/test_roles.py::test_weak_passwords_for_a_link_are_limited",
     ),
     Mutant(
@@ -997,25 +962,22 @@ KEPT = (
         "await self._store(claim, outcome, took)",
         "tests/api/test_webhooks.py::test_an_outcome_that_meets_a_deadlock_is_stored",
     ),
-    Mutant(
+    never(
         "repeated-update-reissues-a-cancelled-invoice",
         "service/submission/sending/submit.py",
-        "    if is_reissue(row):\n",
-        "    if False:\n",
+        "is_reissue(row)",
         "tests/submission/test_cancel.py::test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document",
     ),
-    Mutant(
+    always(
         "update-without-a-change-counts-as-one",
         "sql/queries/documents.sql",
-        "set is_changed = s.is_changed or changed.document <> former.document,",
-        "set is_changed = true,",
+        "s.is_changed or changed.document <> former.document",
         "tests/submission/test_cancel.py::test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document",
     ),
-    Mutant(
+    removal(
         "last-owner-removed-by-a-race",
         "sql/queries/people.sql",
-        " order by m.user_id\n   for update;",
-        " order by m.user_id;",
+        "\n   for update",
         "tests/dashboard/test_sessions.py::test_two_owners_who_remove_each_other_leave_one",
     ),
     removal(
@@ -1024,11 +986,10 @@ KEPT = (
         "        await order.guard(conn)\n",
         "tests/api/test_idempotency_claims.py::test_no_post_route_has_an_effect_without_its_key",
     ),
-    Mutant(
+    always(
         "retryable-answer-kept",
         "service/http/idempotency.py",
         'not getattr(error, "retryable", False)',
-        "True",
         "tests/api/test_repetition.py::test_a_submit_that_sent_nothing_is_retried_with_its_key",
     ),
     Mutant(
@@ -1045,11 +1006,10 @@ KEPT = (
         "            await response.write_eof()\n",
         "tests/api/test_large_pages.py::test_page_that_fails_midway_is_visibly_incomplete",
     ),
-    Mutant(
+    removal(
         "refused-cancellation-believed",
         "service/submission/machine/cancellation.py",
-        "            elif not isinstance(error, Refused) and state.sent_by is None:\n",
-        "            elif state.sent_by is None:\n",
+        " not isinstance(error, Refused) and",
         "tests/submission/test_cancel.py::test_rejected_cancellation_of_a_cancelled_document_succeeds",
     ),
     Mutant(
@@ -1059,25 +1019,22 @@ KEPT = (
         "        return True\n",
         "tests/submission/test_cancel.py::test_unclear_cancellation_is_polled_until_the_portal_shows_it",
     ),
-    Mutant(
+    removal(
         "repeated-cancellation-forgets-the-first",
         "service/submission/following/cancel.py",
-        'CancellationState(row["now"], row["sent_by"])',
-        'CancellationState(row["now"])',
+        ', row["sent_by"]',
         "tests/submission/test_cancel.py::test_repeated_cancellation_does_not_shorten_the_settling_time",
     ),
-    Mutant(
+    never(
         "late-process-sends-a-cancellation",
         "service/submission/following/cancel.py",
-        "        if time.monotonic() > self.cancellation.send_until:\n",
-        "        if False:\n",
+        "time.monotonic() > self.cancellation.send_until",
         "tests/submission/test_cancel.py::test_process_with_an_expired_claim_sends_no_cancellation",
     ),
-    Mutant(
+    removal(
         "note-beside-a-cancellation",
         DOCUMENTS,
-        "and d.deleted_at is null\n   for share;",
-        "and d.deleted_at is null;",
+        "\n   for share",
         "tests/submission/test_cancel.py::test_note_waits_for_a_lock_on_the_invoice",
     ),
     Mutant(
@@ -1175,16 +1132,14 @@ APART = (
     Mutant(
         "key-revoked-for-the-owner-with-the-same-id",
         "sql/queries/api_keys.sql",
-        "   where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id\n"
-        "     and revoked_at is null",
-        "   where owner_id = :owner_id and key_id = :key_id\n     and revoked_at is null",
+        "   where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id\n",
+        "   where owner_id = :owner_id and key_id = :key_id\n",
         "tests/security/test_equal_ids.py::test_an_owner_changes_nothing_of_another_with_its_id[account-predicates]",
     ),
-    Mutant(
+    removal(
         "key-of-any-surface",
         "sql/functions/companies/api_key_of.sql",
-        "k.owner_kind = wanted_kind and k.key_id = wanted",
-        "k.key_id = wanted",
+        "k.owner_kind = wanted_kind and ",
         "tests/security/test_equal_ids.py::test_a_key_is_unknown_on_the_other_surface[predicates]",
     ),
     Mutant(
@@ -1218,11 +1173,10 @@ APART = (
         "  foreign key (document_id) references documents (id);",
         "tests/security/test_tenant_isolation.py::test_the_migrated_schema_separates_companies_and_accounts",
     ),
-    Mutant(
+    never(
         "sent-under-an-unverified-tin",
         "service/submission/sending/submit.py",
-        '    if issuer["tin_verified_at"] is None:\n',
-        "    if False:\n",
+        'issuer["tin_verified_at"] is None',
         "tests/security/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",
     ),
     removal(
@@ -1231,11 +1185,10 @@ APART = (
         " and c.tin_verified_at is not null",
         "tests/submission/test_document_identity.py::test_unverified_claims_change_no_evidence_and_mask_no_uuid",
     ),
-    Mutant(
+    removal(
         "second-verification-of-a-tin",
         REFUSE_TAKEN_TIN,
-        "     and (old.tin_verified_at is not null or new.tin_verified_at is null) then\n",
-        "  then\n",
+        "    and (old.tin_verified_at is not null or new.tin_verified_at is null)",
         f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",
     ),
     removal(
@@ -1244,11 +1197,10 @@ APART = (
         "  perform public.lock_tin(new.tin);\n",
         f"{TIN_CLAIMS}::test_of_concurrent_verifications_of_one_tin_one_succeeds",
     ),
-    Mutant(
+    never(
         "lost-claim-without-an-event",
         REFUSE_TAKEN_TIN,
-        "  if new.tin_verified_at is not null then\n",
-        "  if false then\n",
+        "new.tin_verified_at is not null",
         f"{TIN_CLAIMS}::test_the_first_verification_decides_between_claims",
     ),
     removal(
@@ -1257,18 +1209,16 @@ APART = (
         "           and not exists (select from shared_tins s where s.tin = c.tin)",
         f"{TIN_CLAIMS}::test_a_lost_claim_needs_attention",
     ),
-    Mutant(
+    removal(
         "every-update-verifies-a-tin",
         "service/api/companies.py",
-        'verifies_tin=is_automatic and "tin_code" in body',
-        "verifies_tin=is_automatic",
+        ' and "tin_code" in body',
         f"{TIN_CLAIMS}::test_an_automatic_verification_wins_over_claims",
     ),
-    Mutant(
+    removal(
         "data-may-be-cached",
         "service/http/middleware.py",
-        '"Cache-Control": "private, no-store"',
-        '"Cache-Control": "private"',
+        ", no-store",
         "tests/api/test_headers.py::test_every_route_sends_the_headers_on_errors",
     ),
     Mutant(
@@ -1299,18 +1249,16 @@ APART = (
         "location = /metrics-of-the-operator {",
         "tests/deployment/test_nginx.py::test_operator_paths_are_hidden_in_every_encoding",
     ),
-    Mutant(
+    never(
         "ready-while-stopping",
         "service/api/health.py",
-        "if request.app[app_keys.SHUTDOWN].has_begun:",
-        "if False:",
+        "request.app[app_keys.SHUTDOWN].has_begun",
         "tests/submission/test_crash.py::test_draining_service_is_not_ready_and_serves_requests",
     ),
-    Mutant(
+    never(
         "any-schema-accepted",
         "service/db/migrations.py",
-        "    if not is_applied:\n",
-        "    if False:\n",
+        "not is_applied",
         "tests/operations/test_migration_logins.py::test_service_login_rejects_a_database_of_another_version",
     ),
     Mutant(
@@ -1334,11 +1282,10 @@ APART = (
         'Seen(row["identity"], row["at"], time.monotonic())',
         f"{KEY_CACHE}::test_a_heartbeat_begins_before_its_statements",
     ),
-    Mutant(
+    always(
         "keys-kept-without-notifications",
         "service/db/session.py",
-        'hears = self._listeners.keys() <= set(row["channels"])',
-        "hears = True",
+        'self._listeners.keys() <= set(row["channels"])',
         f"{KEY_CACHE}::test_a_session_that_does_not_listen_has_no_heartbeat",
     ),
     Mutant(
@@ -1348,18 +1295,16 @@ APART = (
         "now < self._last_seen(key).began + 3600",
         f"{KEY_CACHE}::test_a_late_session_proves_nothing_about_a_key",
     ),
-    Mutant(
+    removal(
         "keys-proved-by-another-database",
         "service/http/api_keys.py",
-        "if heartbeat and heartbeat.identity == key.seen.identity == self._identity:",
-        "if heartbeat and key.seen.identity == self._identity:",
+        " heartbeat.identity ==",
         f"{KEY_CACHE}::test_the_session_of_another_database_proves_nothing_about_a_key",
     ),
-    Mutant(
+    removal(
         "keys-kept-after-a-lost-session",
         "service/app.py",
-        "session.on_reconnect += [ring.forget_all, due.set,",
-        "session.on_reconnect += [due.set,",
+        "ring.forget_all, ",
         f"{KEY_CACHE}::test_a_key_is_read_once_for_as_long_as_its_session_answers",
     ),
     Mutant(
@@ -1370,18 +1315,16 @@ APART = (
         "tests/documents/test_money.py"
         "::test_a_settlement_over_the_amount_of_the_document_is_refused",
     ),
-    Mutant(
+    removal(
         "note-adjusts-by-what-is-left-to-pay",
         "sql/queries/submissions.sql",
-        "(n.payable_amount + n.prepaid_amount)",
-        "(n.payable_amount)",
+        " + n.prepaid_amount",
         "tests/api/test_notes.py::test_a_prepaid_invoice_can_be_credited_up_to_its_value",
     ),
-    Mutant(
+    removal(
         "prepaid-notes-not-counted",
         DOCUMENTS,
-        "sum(o.payable_amount + o.prepaid_amount)",
-        "sum(o.payable_amount)",
+        " + o.prepaid_amount",
         "tests/api/test_notes.py::test_a_note_being_submitted_counts_with_its_prepayment",
     ),
     removal(
@@ -1396,11 +1339,10 @@ APART = (
         "    codes.pin_tables()\n",
         "tests/operations/test_code_lists.py::test_a_request_keeps_the_tables_with_which_it_began",
     ),
-    Mutant(
+    removal(
         "missed-import-of-codes",
         "service/app.py",
-        "due.set, lists.woken.set, monitor.woken.set]",
-        "due.set, monitor.woken.set]",
+        ", lists.woken.set",
         "tests/operations/test_code_lists.py"
         "::test_an_import_without_notification_is_noticed_after_a_lost_session",
     ),
@@ -1412,11 +1354,10 @@ APART = (
         '        raise NotFound(f"{noun} {text[:9]} not found")',
         "tests/api/test_invoices.py::test_every_route_answers_invalid_ids_with_the_same_404",
     ),
-    Mutant(
+    removal(
         "own-client-used-for-another-tin",
         "service/portal/logins.py",
-        "if own is not None and own.tin == tin:",
-        "if own is not None:",
+        " and own.tin == tin",
         f"{OWN_CLIENTS}::test_own_credentials_are_not_used_for_another_tin",
     ),
     Mutant(
@@ -1439,11 +1380,10 @@ APART = (
         "     and :document_id::bigint > 0\n  returning",
         "tests/api/test_links.py::test_a_link_of_another_document_is_unknown",
     ),
-    Mutant(
+    removal(
         "pause-of-an-own-client-holds-all-companies",
         "service/submission/context.py",
-        "if paused and own_client_id is None:",
-        "if paused:",
+        " and own_client_id is None",
         f"{OWN_CLIENTS}::test_a_pause_of_an_own_client_does_not_hold_other_companies",
     ),
     Mutant(
@@ -1511,18 +1451,16 @@ EXACT = (
         "            signal.raise_signal(signal.SIGTERM)\n",
         f"{COMPATIBILITY}::test_running_process_stops_after_a_migration_that_excludes_it",
     ),
-    Mutant(
+    removal(
         "secret-in-the-first-log-line",
         "service/config.py",
-        'return "***" if text and setting.parser.is_secret else text',
-        "return text",
+        ' "***" if text and setting.parser.is_secret else',
         "tests/operations/test_log_lines.py::test_settings_in_the_log_mask_every_secret",
     ),
-    Mutant(
+    removal(
         "invalid-trace-id-accepted",
         "service/logs.py",
-        'if found is None or (found["version"] == "00" and found["rest"]):',
-        "if found is None:",
+        ' or (found["version"] == "00" and found["rest"])',
         "tests/operations/test_log_lines.py::test_trace_id_is_read_from_a_valid_traceparent",
     ),
     Mutant(
@@ -1539,53 +1477,46 @@ EXACT = (
         "self._unreachable.clear()",
         "tests/operations/test_readiness.py::test_response_of_one_server_of_the_portal_does_not_hide_the_outage_of_another",
     ),
-    Mutant(
+    removal(
         "documents-with-an-outcome-counted-as-waiting",
         "sql/functions/submissions/waiting_work.sql",
-        "where s.state = 'Accepted' and not s.has_outcome",
-        "where s.state = 'Accepted'",
+        " and not s.has_outcome",
         "tests/operations/test_metrics.py::test_accepted_submissions_with_an_outcome_do_not_wait",
     ),
-    Mutant(
+    never(
         "start-without-the-key-of-the-secrets",
         "service/commands/bootstrap.py",
-        "if stored and not stored & known:",
-        "if False:",
+        "stored and not stored & known",
         "tests/operations/test_operator_errors.py::test_a_start_without_the_key_of_the_stored_secrets_is_refused",
     ),
-    Mutant(
+    removal(
         "check-of-companies-after-a-refused-operator",
         "service/submission/operator/connection_check.py",
-        'return "" if company.own or self._operator_works else NO_OPERATOR',
-        'return ""',
+        " if company.own or self._operator_works else NO_OPERATOR",
         "tests/operations/test_check_portal.py::test_a_refused_operator_login_is_attempted_once",
     ),
-    Mutant(
+    never(
         "check-with-mixed-addresses",
         "service/portal/addresses.py",
-        "if len(set(environments.values()) - {None}) > 1:",
-        "if False:",
+        "len(set(environments.values()) - {None}) > 1",
         "tests/operations/test_check_portal.py::test_nothing_is_requested_while_addresses_are_mixed",
     ),
-    Mutant(
+    never(
         "check-for-an-unverified-tin",
         "service/submission/operator/connection_check.py",
-        'if company.lacks("/tin_code"):',
-        "if False:",
+        'company.lacks("/tin_code")',
         "tests/operations/test_check_portal.py::test_nothing_is_requested_for_an_unverified_tin",
     ),
-    Mutant(
+    never(
         "check-without-identity-of-the-certificate",
         "service/submission/operator/connection_check.py",
-        "names_issuer = company.has_own_login or not self._config.portal_intermediary",
-        "names_issuer = False",
+        "company.has_own_login or not self._config.portal_intermediary",
         "tests/operations/test_check_portal.py::test_a_certificate_names_the_company_unless_an_intermediary_submits",
     ),
-    Mutant(
+    removal(
         "lock-of-first-starts-without-transaction",
         "service/commands/serve.py",
-        "async with database.across() as conn, conn.transaction():",
-        "async with database.across() as conn:",
+        ", conn.transaction()",
         "tests/operations/test_operator_errors.py::test_a_first_start_waits_while_another_creates_the_demo_company",
     ),
     Mutant(
@@ -1630,11 +1561,10 @@ EXACT = (
         "self._buckets[bucket] = tokens - 2 * (tokens >= 1), now",
         "tests/security/test_auth.py::test_company_over_its_rate_limit_gets_a_429_with_retry_after",
     ),
-    Mutant(
+    removal(
         "page-urls-without-filters",
         "service/api/pagination.py",
-        'urlencode({"per_page": self.per_page, **self.kept})',
-        'urlencode({"per_page": self.per_page})',
+        ", **self.kept",
         "tests/api/test_lists.py::test_page_urls_keep_the_filters_that_have_a_value",
     ),
     Mutant(
@@ -1687,11 +1617,10 @@ EXACT = (
         "then buyer",
         "tests/api/test_invoices.py::test_the_company_is_the_buyer_in_a_self_billed_record",
     ),
-    Mutant(
+    removal(
         "wait-of-the-portal-forgotten",
         "service/submission/machine/state_machine.py",
-        "changes, delay=_delay_after(event, NO_DELAY), error=event.error)",
-        "changes, error=event.error)",
+        ", delay=_delay_after(event, NO_DELAY)",
         "tests/api/test_error_codes.py::test_a_throttled_submission_says_how_long_the_portal_asks_to_wait",
     ),
     Mutant(
@@ -1746,11 +1675,10 @@ EXACT = (
         "self._waiters = {client: waiters, **self._waiters}",
         "tests/operations/test_fair_queue.py::test_clients_are_served_in_turn",
     ),
-    Mutant(
+    always(
         "one-client-gets-all-places",
         "service/fair_queue.py",
         "(client is None or self._held[client] * SHARE <= self._free)",
-        "True",
         "tests/operations/test_fair_queue.py::test_a_client_alone_leaves_places_for_others",
     ),
     removal(
@@ -1774,25 +1702,22 @@ EXACT = (
         "        queue.enter_at_once()\n",
         "tests/operations/test_fair_queue.py::test_turns_of_a_client_do_not_overlap_and_those_of_others_do",
     ),
-    Mutant(
+    removal(
         "page-without-a-turn",
         "service/dashboard/pages.py",
-        "async with turn() if page.is_in_turn else nullcontext():",
-        "async with nullcontext():",
+        " turn() if page.is_in_turn else",
         "tests/operations/test_fair_queue.py::test_pages_of_a_company_wait_for_their_turn",
     ),
-    Mutant(
+    removal(
         "list-download-in-turn",
         "service/dashboard/pages.py",
-        "self.right is not None and not self.is_stream",
-        "self.right is not None",
+        " and not self.is_stream",
         "tests/operations/test_fair_queue.py::test_pages_of_a_company_wait_for_their_turn",
     ),
-    Mutant(
+    never(
         "known-keys-wait-behind-strangers",
         "service/http/api_keys.py",
-        "            if key and hmac.compare_digest(key.digest, digest):\n",
-        "            if False:\n",
+        "key and hmac.compare_digest(key.digest, digest)",
         "tests/operations/test_fair_queue.py::test_a_known_key_does_not_wait_behind_strangers",
     ),
     Mutant(
@@ -1802,11 +1727,10 @@ EXACT = (
         "            pass\n",
         "tests/operations/test_templates.py::test_rendering_frees_its_values_at_once",
     ),
-    Mutant(
+    never(
         "start-with-a-server-that-loses-commits",
         "service/commands/bootstrap.py",
-        'if unsafe and config.database_durability == "on":',
-        "if False:",
+        'unsafe and config.database_durability == "on"',
         "tests/operations/test_durability.py::test_a_server_that_can_lose_commits_stops_the_start",
     ),
     Mutant(
@@ -1816,18 +1740,16 @@ EXACT = (
         "where r.user_id = 0 and r.action = 'reset'), 0)",
         "tests/dashboard/test_account.py::test_a_network_is_not_known_after_a_reset_by_the_operator",
     ),
-    Mutant(
+    removal(
         "rate-legal-before-its-day",
         "service/documents/doubts.py",
-        "RATES.get(tax.type, ()) if since <= day",
-        "RATES.get(tax.type, ())",
+        " if since <= day",
         "tests/api/test_mistakes.py::test_a_rate_is_legal_from_its_day",
     ),
-    Mutant(
+    always(
         "registration-of-the-company-not-read",
         "service/documents/doubts.py",
-        'return self.unless is None or (company.get(self.unless) or "").strip() in NO_NUMBER',
-        "return True",
+        'self.unless is None or (company.get(self.unless) or "").strip() in NO_NUMBER',
         "tests/api/test_mistakes.py::test_a_correct_invoice_has_no_warnings",
     ),
     removal(
@@ -1857,11 +1779,10 @@ EXACT = (
         "make_text = self._make_text",
         "tests/operations/test_templates.py::test_a_page_keeps_only_its_text",
     ),
-    Mutant(
+    removal(
         "companies-share-the-place-of-strangers",
         "service/http/api_keys.py",
-        "        CLIENT.set(_client(key.owner))\n        self._used",
-        "        self._used",
+        "        CLIENT.set(_client(key.owner))\n",
         "tests/operations/test_fair_queue.py::test_a_company_cannot_occupy_all_connections",
     ),
     Mutant(
@@ -1899,25 +1820,22 @@ EXACT = (
         "case when direction = 'desc' then '<=' else '>=' end",
         "tests/api/test_lists.py::test_a_walk_by_after_misses_and_repeats_nothing",
     ),
-    Mutant(
+    always(
         "restored-data-adopted-without-a-hold",
         "sql/functions/failovers/record_database_identity.sql",
-        "not exists (select from public.submissions s where s.first_sent_at is not null) then",
-        "true then",
+        "not exists (select from public.submissions s where s.first_sent_at is not null)",
         "tests/submission/test_hold.py::test_an_unknown_database_is_held_if_it_has_sends",
     ),
-    Mutant(
+    never(
         "events-before-a-change-of-the-endpoint-lost",
         "sql/queries/webhooks.sql",
-        "     and (not :enabled or e.types <> :types::text[])\n",
-        "     and false\n",
+        "(not :enabled or e.types <> :types::text[])",
         "tests/api/test_webhooks.py::test_events_before_a_change_of_the_endpoint_are_delivered",
     ),
-    Mutant(
+    removal(
         "410-of-a-former-url-disables-the-endpoint",
         "service/webhooks/dispatcher.py",
-        'row["enabled"] and row["url"] == claim["url"]',
-        'row["enabled"]',
+        ' and row["url"] == claim["url"]',
         "tests/api/test_webhooks.py::test_410_of_a_former_url_does_not_disable_the_endpoint",
     ),
     Mutant(
@@ -1927,18 +1845,16 @@ EXACT = (
         "party ->> 'tin'",
         "tests/api/test_lists.py::test_each_spelling_of_a_tin_is_found",
     ),
-    Mutant(
+    removal(
         "kind-of-another-type-stored",
         "sql/migrations/0002_documents.sql",
-        "then type not like '%NOTE' and type not like 'CONSOLIDATED%'\n              and code_year",
-        "then code_year",
+        " type not like '%NOTE' and type not like 'CONSOLIDATED%'\n              and",
         "tests/api/test_kinds.py::test_a_type_of_another_kind_is_not_stored",
     ),
-    Mutant(
+    removal(
         "changed-name-not-found",
         "sql/migrations/0002_documents.sql",
-        "add_parts after insert or update of buyer_text on",
-        "add_parts after insert on",
+        " or update of buyer_text",
         "tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",
     ),
 )
@@ -1948,11 +1864,10 @@ NOTES = "tests/api/test_notes.py"
 
 #: Responses, records and events say the same about a document, and what they say is true.
 OUTCOMES = (
-    Mutant(
+    never(
         "debit-note-cancelled-though-credited",
         "service/submission/following/cancel.py",
-        'if latest["status"] == "Valid":',
-        "if False:",
+        'latest["status"] == "Valid"',
         f"{NOTES}::test_a_debit_note_whose_amount_was_credited_is_not_cancelled",
     ),
     Mutant(
@@ -1962,11 +1877,10 @@ OUTCOMES = (
         "then null end])\n           from documents",
         f"{NOTES}::test_a_credit_and_the_cancellation_of_its_debit_note_are_exclusive",
     ),
-    Mutant(
+    never(
         "debit-note-being-cancelled-is-credited",
         DOCUMENTS,
-        "then os.status = 'Valid'\n",
-        "then false\n",
+        "os.status = 'Valid'",
         f"{NOTES}::test_the_amount_of_a_debit_note_being_cancelled_cannot_be_credited",
     ),
     Mutant(
@@ -1989,11 +1903,10 @@ OUTCOMES = (
         "     and not exists (select from pending_invoices_named(:company_id, r.invoice_code))\n",
         f"{APPROVALS}_keeps_requests_that_name_another_pending_invoice",
     ),
-    Mutant(
+    never(
         "repeated-approval-recorded-again",
         "service/api/einvoice_requests.py",
-        'return was_approved and body == {"status": "Approve"}',
-        "return False",
+        'was_approved and body == {"status": "Approve"}',
         "tests/api/test_einvoice_requests.py::test_repeated_approval_changes_nothing",
     ),
     Mutant(
@@ -2030,25 +1943,22 @@ PORTAL_RULES = (
         "if self.depth > 10**6:",
         "tests/sandbox/test_sandbox_xml.py::test_unsafe_or_malformed_xml_is_rejected",
     ),
-    Mutant(
+    never(
         "note-for-a-note-accepted",
         "service/sandbox/validators/other_documents.py",
-        'original["type"] in NOTES, None',
-        "False, None",
+        'original["type"] in NOTES',
         "tests/sandbox/test_sandbox_rules.py::test_an_invalid_reference_of_a_note_fails_step_6",
     ),
-    Mutant(
+    always(
         "phone-na-of-a-named-buyer-accepted",
         "service/sandbox/validators/core_fields.py",
-        'if party.is_public or party.role == "SUPPLIER":',
-        "if True:",
+        'party.is_public or party.role == "SUPPLIER"',
         "tests/sandbox/test_sandbox_rules.py::test_an_invalid_core_field_is_rejected_at_once[AccountingCustomerParty.0.Party.0.Contact.0.Telephone.0._-NA-CF410]",
     ),
-    Mutant(
+    never(
         "phone-na-of-a-named-buyer-ready",
         "service/documents/checks/party.py",
-        "return place.side == 1 and not _is_general_public(place)",
-        "return False",
+        "place.side == 1 and not _is_general_public(place)",
         "tests/documents/test_preflight.py::test_a_rule_applies_from_its_effective_date",
     ),
     Mutant(
@@ -2058,11 +1968,10 @@ PORTAL_RULES = (
         '"/address/city": False',
         "tests/documents/test_preflight.py::test_an_unknown_address_needs_only_its_state",
     ),
-    Mutant(
+    always(
         "taxable-amount-of-a-type-counted-twice",
         "service/documents/money.py",
-        "            if key not in counted:\n",
-        "            if True:\n",
+        "key not in counted",
         "tests/documents/test_money.py",
     ),
 )
@@ -2091,32 +2000,28 @@ REPLICAS = (
         "then pg_current_wal_flush_lsn()",
         f"{STANDBY_TESTS}::test_a_read_without_synchronous_commits_shows_earlier_writes",
     ),
-    Mutant(
+    never(
         "promoted-standby-read",
         STANDBY,
-        'if not row["is_standby"]:',
-        "if False:",
+        'not row["is_standby"]',
         f"{STANDBY_TESTS}::test_the_primary_itself_is_no_standby",
     ),
-    Mutant(
+    never(
         "standby-of-another-history-read",
         STANDBY,
-        'if seen > target["position"]:',
-        "if False:",
+        'seen > target["position"]',
         f"{STANDBY_TESTS}::test_a_standby_of_a_promoted_server_is_not_read",
     ),
-    Mutant(
+    removal(
         "standby-of-another-database-read",
         STANDBY,
-        'return None if row["identity"] == target["identity"] else FOREIGN',
-        "return None",
+        ' if row["identity"] == target["identity"] else FOREIGN',
         f"{STANDBY_TESTS}::test_another_database_of_the_standby_is_not_read",
     ),
-    Mutant(
+    removal(
         "timeline-not-noted-read",
         STANDBY,
-        'if target is None or not target["is_current"]:',
-        "if target is None:",
+        ' or not target["is_current"]',
         f"{STANDBY_TESTS}::test_a_standby_is_read_after_a_failover_once_the_timeline_is_noted",
     ),
     removal(
@@ -2125,11 +2030,10 @@ REPLICAS = (
         "        self._pool.terminate()\n",
         f"{STANDBY_TESTS}::test_a_running_read_survives_a_standby_that_freezes",
     ),
-    Mutant(
+    removal(
         "lagging-standby-tried-by-each-read",
         STANDBY,
-        "        self._standby = None\n        self._note(cause)",
-        "        self._note(cause)",
+        "        self._standby = None\n",
         f"{STANDBY_TESTS}::test_a_read_behind_a_paused_replay_runs_on_the_primary",
     ),
 )
@@ -2190,31 +2094,26 @@ HELD = (
     Mutant(
         "hold-ends-with-orphans",
         COMPARISONS,
-        "                      and f.resolved_at is null\n"
-        "                      and f.kind in ('duplicate', 'orphan'))\nreturning",
-        "                      and f.resolved_at is null\n"
-        "                      and f.kind in ('duplicate'))\nreturning",
+        "                      and f.kind in ('duplicate', 'orphan'))\n",
+        "                      and f.kind in ('duplicate'))\n",
         f"{WORLD}::test_the_world_ends_holds_as_the_statement_does",
     ),
-    Mutant(
+    removal(
         "hold-of-another-database-ends",
         COMPARISONS,
-        "   and database_identity() = (select identity from database_state)\n   and exists",
-        "   and exists",
+        " database_identity() = (select identity from database_state)\n   and",
         f"{MANY_HOLDS}::test_a_hold_of_another_database_than_the_noted_one_does_not_end",
     ),
-    Mutant(
+    never(
         "absence-confirmed-before-the-failover-counts",
         "sql/functions/submissions/hold_sending.sql",
-        "and s.state = 'Uncertain'\n",
-        "and false\n",
+        "s.state = 'Uncertain'",
         f"{WORLD}::test_the_world_holds_sending_as_the_statement_does",
     ),
-    Mutant(
+    removal(
         "failover-during-a-hold-by-hand-compares-less",
         "sql/functions/submissions/hold_sending.sql",
-        "case when h.known_until is not null and excluded.known_until is not null",
-        "case when excluded.known_until is not null",
+        " h.known_until is not null and",
         f"{MANY_HOLDS}::test_a_failover_during_a_hold_by_hand_compares_no_less",
     ),
     Mutant(
@@ -2260,18 +2159,16 @@ HELD = (
         "tests/submission/test_claims.py"
         "::test_a_claim_lost_by_a_failover_has_another_token_than_later_ones",
     ),
-    Mutant(
+    always(
         "absence-confirmed-by-a-wrong-clock",
         "service/submission/following/comparison.py",
-        "complete=not difference)",
-        "complete=True)",
+        "not difference",
         "tests/portal/test_portal_clock.py::test_no_absence_is_confirmed_while_the_clocks_differ",
     ),
-    Mutant(
+    never(
         "hold-ended-by-a-wrong-clock",
         "service/submission/following/comparison.py",
-        "    if span.is_held and difference:\n",
-        "    if False:\n",
+        "span.is_held and difference",
         "tests/portal/test_portal_clock.py::test_a_hold_does_not_end_while_the_clocks_differ",
     ),
     Mutant(
@@ -2295,11 +2192,10 @@ HELD = (
         " where true\n",
         f"{MANY_HOLDS}::test_a_comparison_of_another_database_than_the_noted_one_is_not_recorded",
     ),
-    Mutant(
+    always(
         "hold-by-hand-compares-less",
         "sql/functions/submissions/hold_sending.sql",
-        "case when h.known_until is not null and excluded.known_until is not null",
-        "case when true",
+        "h.known_until is not null and excluded.known_until is not null",
         f"{MANY_HOLDS}::test_a_hold_reaches_back_to_the_latest_recorded_comparison",
     ),
     Mutant(
@@ -2309,11 +2205,10 @@ HELD = (
         "d.id <> all (:listed::bigint[]) and false",
         f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",
     ),
-    Mutant(
+    never(
         "late-validation-is-polled-no-more",
         COMPARISONS,
-        "or d.validated_at > d.submitted_at + interval '1 hour'",
-        "or false",
+        "d.validated_at > d.submitted_at + interval '1 hour'",
         f"{LATER}::test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists",
     ),
     Mutant(
@@ -2323,11 +2218,10 @@ HELD = (
         """there.status in moves - {"Cancelled"} and there.status != "Invalid":""",
         f"{LATER}::test_a_comparison_takes_over_rejections_and_cancellations",
     ),
-    Mutant(
+    removal(
         "comparison-without-the-former-window",
         "service/submission/machine/comparison_rules.py",
-        """basis["compared_at"] - CHANGING if""",
-        """basis["compared_at"] if""",
+        " - CHANGING",
         f"{LATER}::test_a_comparison_covers_what_may_have_changed_since_the_latest_one",
     ),
     Mutant(
@@ -2337,32 +2231,28 @@ HELD = (
         "clock_timestamp() - interval '1 day')",
         "tests/submission/test_later_states.py::test_a_company_is_due_while_documents_may_have_changed_since_its_comparison[None-26-True]",
     ),
-    Mutant(
+    never(
         "refused-client-tried-for-each-taxpayer",
         "service/portal/logins.py",
-        "if error.is_client else login.key",
-        "if False else login.key",
+        "error.is_client",
         "tests/portal/test_refused_logins.py::test_a_refused_client_is_tried_once_for_all_taxpayers",
     ),
-    Mutant(
+    never(
         "edited-migration-accepted",
         "service/db/migrations.py",
-        "if digests.get(migration.name, migration.sha256) != migration.sha256:",
-        "if False:",
+        "digests.get(migration.name, migration.sha256) != migration.sha256",
         "tests/operations/test_compatibility.py::test_an_applied_migration_that_changed_is_refused_before_anything_is_applied",
     ),
-    Mutant(
+    removal(
         "flood-of-submits-not-spread",
         "service/portal/rate_limits.py",
-        "Quota(100, 95, parts=3)",
-        "Quota(100, 95)",
+        ", parts=3",
         f"{QUOTA}::test_submits_of_a_flood_leave_two_thirds_to_others_from_the_first_minute",
     ),
-    Mutant(
+    removal(
         "endpoint-without-a-limit",
         "sql/functions/webhooks/claim_webhook_deliveries.sql",
-        "least(candidate.at_once - under_way, ",
-        "least(candidate.at_once, ",
+        " - under_way",
         "tests/api/test_webhooks.py::test_an_endpoint_gets_eight_events_at_a_time_from_all_processes",
     ),
     Mutant(
@@ -2372,39 +2262,34 @@ HELD = (
         "at_once",
         "tests/api/test_webhooks.py::test_events_are_delivered_in_order_and_one_at_a_time",
     ),
-    Mutant(
+    always(
         "clock-step-ignored",
         "sql/functions/failovers/note_clock.sql",
-        "if shift is null or shift < interval '10 seconds' then",
-        "if true then",
+        "shift is null or shift < interval '10 seconds'",
         "tests/operations/test_clock_steps.py::test_times_are_moved_by_the_step_and_not_into_the_past",
     ),
-    Mutant(
+    never(
         "searches-without-priority",
         "sql/functions/portal/take_portal_token.sql",
-        "if yields_to > now_at then",
-        "if false then",
+        "yields_to > now_at",
         f"{QUOTA}::test_searches_go_to_held_companies_then_to_unknown_outcomes_then_to_comparisons",
     ),
-    Mutant(
+    always(
         "companies-compared-at-the-same-time",
         "sql/functions/comparisons/claim_comparisons.sql",
-        "or not exists (select from busy))",
-        "or true)",
+        "not exists (select from busy)",
         f"{MANY_HOLDS}::test_one_company_of_the_operators_client_is_compared_at_a_time",
     ),
-    Mutant(
+    always(
         "unverified-company-compared",
         "sql/functions/comparisons/claim_comparisons.sql",
-        "else c.tin <> '' and c.tin_verified_at is not null",
-        "else true",
+        "c.tin <> '' and c.tin_verified_at is not null",
         f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
     ),
-    Mutant(
+    removal(
         "unverified-company-counted-as-held",
         "sql/functions/operations/conditions.sql",
-        "from held h where h.can_send\n",
-        "from held h\n",
+        " where h.can_send",
         f"{MANY_HOLDS}::test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_verified",
     ),
     Mutant(
@@ -2421,11 +2306,10 @@ HELD = (
         "            pass\n",
         f"{MANY_HOLDS}::test_a_process_that_ends_does_not_wait_for_a_complete_comparison",
     ),
-    Mutant(
+    removal(
         "failed-comparison-keeps-its-claim",
         COMPARISONS,
-        "   set lease_until = clock_timestamp() + :rest::interval,\n       failures",
-        "   set failures",
+        " lease_until = clock_timestamp() + :rest::interval,\n      ",
         f"{MANY_HOLDS}::test_a_company_that_fails_for_its_own_reason_does_not_block_others",
     ),
 )
@@ -2475,34 +2359,30 @@ VISITORS = (
         "false and r.approved_party is distinct from",
         f"{RECEIPTS}::test_the_buyer_of_a_request_sees_nothing_of_the_next_buyer",
     ),
-    Mutant(
+    never(
         "link-outlives-its-buyer",
         "sql/queries/documents.sql",
-        "     and former.party is not null\n",
-        "     and false\n",
+        "former.party is not null",
         "tests/api/test_links.py::test_a_change_of_the_buyer_revokes_the_links_to_the_printed_page",
     ),
-    Mutant(
+    removal(
         "approval-kept-by-a-deleted-invoice",
         "sql/queries/einvoice_requests.sql",
-        "\n                          and i.deleted_at is null),",
-        "),",
+        "\n                          and i.deleted_at is null",
         "tests/api/test_einvoice_requests.py"
         "::test_approval_after_the_deletion_of_its_invoice_finalises_the_next",
     ),
-    Mutant(
+    removal(
         "link-not-locked-for-a-request",
         "sql/queries/links.sql",
-        "   for no key update;",
-        ";",
+        "   for no key update",
         "tests/dashboard/test_receipts.py"
         "::test_concurrent_requests_at_two_services_keep_to_the_limits[one buyer]",
     ),
-    Mutant(
+    never(
         "pending-request-of-a-buyer-twice",
         "service/api/einvoice_requests.py",
-        'if found["is_of_buyer"]:',
-        "if False:",
+        'found["is_of_buyer"]',
         "tests/dashboard/test_receipts.py::test_a_second_pending_request_of_a_buyer_is_a_409[tin]",
     ),
     Mutant(
@@ -2512,11 +2392,10 @@ VISITORS = (
         '    if found["pending"] >= MOST_PENDING and not found["is_of_buyer"]:',
         "tests/dashboard/test_receipts.py::test_a_full_link_does_not_tell_whose_request_waits",
     ),
-    Mutant(
+    never(
         "link-with-any-number-of-requests",
         "service/api/einvoice_requests.py",
-        'if found["pending"] >= MOST_PENDING:',
-        "if False:",
+        'found["pending"] >= MOST_PENDING',
         "tests/dashboard/test_receipts.py::test_a_link_has_few_pending_requests",
     ),
 )
@@ -2530,11 +2409,10 @@ ENTERED = (
         "(?!)",
         "tests/dashboard/test_documents.py::test_a_text_with_a_formula_is_a_cell_without_one",
     ),
-    Mutant(
+    removal(
         "cells-without-quotes",
         "service/dashboard/spreadsheet.py",
-        "csv.writer(output, quoting=csv.QUOTE_ALL)",
-        "csv.writer(output)",
+        ", quoting=csv.QUOTE_ALL",
         "tests/dashboard/test_documents.py::test_every_cell_of_a_file_is_quoted_and_holds_no_formula",
     ),
     Mutant(
@@ -2555,11 +2433,10 @@ ACCEPTED = (
         "           on m.company_id = s.company\n",
         f"{ROLES}::test_a_session_loses_its_rights_when_its_role_becomes_pending",
     ),
-    Mutant(
+    removal(
         "link-sets-the-password-of-other-companies",
         "service/dashboard/links.py",
-        "if any(role.is_accepted for role in others) or (others and self.is_refusable):",
-        "if any(role.is_accepted for role in others):",
+        " or (others and self.is_refusable)",
         f"{ROLES}::test_a_link_that_an_attacker_kept_sets_no_password_for_another_company",
     ),
     Mutant(
@@ -2576,11 +2453,10 @@ ACCEPTED = (
         "and (token_sha256 = :token_sha256 or created_at < :created_at and false)",
         f"{ROLES}::test_a_kept_link_is_void_after_another_company_was_joined",
     ),
-    Mutant(
+    removal(
         "link-used-twice-by-a-race",
         "sql/queries/people.sql",
-        " where id = :user_id\n   for no key update;",
-        " where id = :user_id;",
+        "\n   for no key update",
         f"{ROLES}::test_a_link_opened_twice_at_once_is_used_once",
     ),
     removal(
@@ -2589,19 +2465,17 @@ ACCEPTED = (
         "        await people.check_administers(conn, company, request[SESSION].user_id)\n",
         f"{ROLES}::test_a_person_who_is_removed_meanwhile_makes_no_key",
     ),
-    Mutant(
+    never(
         "settings-of-a-person-who-was-removed-meanwhile",
         "service/http/access.py",
-        "if app_keys.CHECK_ROLE in request:",
-        "if False:",
+        "app_keys.CHECK_ROLE in request",
         "tests/dashboard/test_settings_pages.py"
         "::test_a_person_who_is_removed_during_the_login_stores_no_credentials",
     ),
-    Mutant(
+    never(
         "link-for-oneself",
         "service/dashboard/people.py",
-        "    if user_id == by:",
-        "    if False:",
+        "user_id == by",
         "tests/dashboard/test_account.py::test_a_link_for_oneself_is_neither_offered_nor_made",
     ),
     Mutant(
@@ -2617,18 +2491,16 @@ ACCEPTED = (
         "        await sql.links_void(conn, user_id=session.user_id)\n",
         f"{ROLES}::test_a_new_password_makes_links_by_the_person_void",
     ),
-    Mutant(
+    never(
         "link-used-as-it-was-before",
         "service/dashboard/links.py",
-        "or (present.role, present.step) != (link.role, link.step)",
-        "or False",
+        "(present.role, present.step) != (link.role, link.step)",
         f"{ROLES}::test_a_link_is_not_used_if_another_company_invites_meanwhile",
     ),
-    Mutant(
+    never(
         "invitation-outlives-the-link-of-the-own-company",
         "service/dashboard/links.py",
-        "link.step == CHOOSE:\n            await sql.void_invitations",
-        "False:\n            await sql.void_invitations",
+        "link.step == CHOOSE",
         f"{ROLES}::test_an_invitation_of_another_company_is_void_after_the_own_link_is_used",
     ),
     Mutant(
@@ -2645,11 +2517,10 @@ ACCEPTED = (
         "        pass",
         f"{ROLES}::test_the_operators_link_ends_what_an_attacker_began",
     ),
-    Mutant(
+    removal(
         "removed-person-keeps-the-link",
         "service/dashboard/links.py",
-        "return link if link.company_id is None or link.role else None",
-        "return link",
+        " if link.company_id is None or link.role else None",
         f"{ROLES}::test_a_newer_link_of_another_company_is_void_once_the_older_one_was_used",
     ),
     Mutant(
@@ -2659,11 +2530,10 @@ ACCEPTED = (
         "company_id=link.company_id)\n        dict(",
         f"{ROLES}::test_accepting_a_role_ends_the_other_sessions",
     ),
-    Mutant(
+    removal(
         "pending-owner-counts",
         "service/dashboard/people.py",
-        'if held.role == "owner" and held.is_accepted]',
-        'if held.role == "owner"]',
+        " and held.is_accepted",
         f"{ROLES}::test_a_pending_owner_is_not_the_owner_that_a_company_needs",
     ),
     Mutant(
@@ -2708,18 +2578,16 @@ ACCEPTED = (
         'handler, "read", return_to',
         RIGHT_OF_PATH,
     ),
-    Mutant(
+    removal(
         "document-submitted-by-readers",
         "service/dashboard/documents.py",
-        'page("POST", f"{record}/{action}", right=WRITE)',
-        'page("POST", f"{record}/{action}")',
+        ", right=WRITE",
         RIGHT_OF_PATH,
     ),
-    Mutant(
+    always(
         "sign-in-link-counts-as-a-password",
         "service/dashboard/sign_in.py",
-        "link.company_id, None, link.step != ENTER)",
-        "link.company_id, None, True)",
+        "link.step != ENTER",
         f"{ROLES}::test_a_link_that_asks_for_nothing_is_no_entered_password",
     ),
 )
@@ -2749,11 +2617,10 @@ PEOPLE = (
         "wait = 0",
         f"{ACCOUNT}::test_tries_from_many_networks_are_limited_in_an_hour",
     ),
-    Mutant(
+    removal(
         "known-network-locked-out",
         "service/dashboard/sign_in.py",
-        'is_allowed = not wait or await _is_near(request, user["id"])',
-        "is_allowed = not wait",
+        ' or await _is_near(request, user["id"])',
         f"{ACCOUNT}::test_a_known_network_is_open_after_tries_from_many_networks",
     ),
     Mutant(
@@ -2826,25 +2693,22 @@ LIMITED = (
         "if not _TYPE.match(",
         f"{FORMS}::test_a_form_of_another_type_or_charset_is_a_415",
     ),
-    Mutant(
+    never(
         "form-with-many-fields",
         "service/http/forms.py",
-        'if raw.count(b"&") >= limits.fields:',
-        "if False:",
+        'raw.count(b"&") >= limits.fields',
         "tests/dashboard/test_forms.py::test_a_public_form_over_a_limit_is_a_413[fields]",
     ),
-    Mutant(
+    removal(
         "public-form-as-large-as-one-of-a-session",
         "service/dashboard/pages.py",
-        "return PUBLIC_FORM if session is None else SESSION_FORM",
-        "return SESSION_FORM",
+        " PUBLIC_FORM if session is None else",
         "tests/dashboard/test_forms.py::test_a_public_form_over_a_limit_is_a_413[characters]",
     ),
-    Mutant(
+    never(
         "form-field-of-any-length",
         "service/http/forms.py",
-        "    if len(text) > most:\n",
-        "    if False:\n",
+        "len(text) > most",
         "tests/dashboard/test_forms.py::test_a_form_of_a_session_over_a_limit_is_a_413[characters]",
     ),
     Mutant(
@@ -2854,11 +2718,10 @@ LIMITED = (
         "        pass",
         "tests/operations/test_upload_budget.py::test_memory_is_given_back_after_a_broken_request[send_large_chunks]",
     ),
-    Mutant(
+    removal(
         "memory-of-bodies-taken-by-one-company",
         "service/http/limits.py",
-        "self.taken + own) // POOL_SHARE",
-        "self.taken + own)",
+        " // POOL_SHARE",
         "tests/operations/test_pressure.py::test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memory",
     ),
     Mutant(
@@ -2875,25 +2738,22 @@ LIMITED = (
         "self._uncounted = 0",
         "tests/operations/test_upload_budget.py::test_many_clients_leave_memory_for_the_next_one",
     ),
-    Mutant(
+    never(
         "memory-of-bodies-taken-by-strangers",
         "service/http/limits.py",
-        "        if owner == STRANGERS:",
-        "        if False:",
+        "owner == STRANGERS",
         "tests/operations/test_pressure.py::test_slow_bodies_of_strangers_take_no_memory_from_companies",
     ),
-    Mutant(
+    never(
         "half-requests-never-closed",
         "service/http/server.py",
-        "and not running.content.is_eof()",
-        "and False",
+        "not running.content.is_eof()",
         "tests/api/test_edge.py::test_connection_limit_closes_the_connection_that_waits_longest",
     ),
-    Mutant(
+    removal(
         "connections-with-a-running-request-closed",
         "service/http/server.py",
-        "isinstance(connection, Connection) and connection.waits_for_client",
-        "isinstance(connection, Connection)",
+        " and connection.waits_for_client",
         "tests/api/test_edge.py::test_connection_limit_closes_no_connection_that_waits_for_a_response",
     ),
     Mutant(
@@ -2910,11 +2770,10 @@ LIMITED = (
         "signs[99:]",
         "tests/dashboard/test_sessions.py::test_judging_a_password_takes_bounded_time",
     ),
-    Mutant(
+    removal(
         "long-password-normalised",
         "service/dashboard/passwords.py",
-        "password[:MOST_CHARACTERS]",
-        "password",
+        "[:MOST_CHARACTERS]",
         "tests/dashboard/test_sessions.py::test_passwords_of_any_length_take_little_processor_time",
     ),
     removal(
@@ -2923,18 +2782,16 @@ LIMITED = (
         " and not _is_long(password)",
         "tests/dashboard/test_sessions.py::test_a_long_password_is_wrong_although_it_begins_with_the_right_one",
     ),
-    Mutant(
+    removal(
         "entries-of-a-long-array-judged",
         "service/schema.py",
-        "return None if is_long else check(checker, part, value, schema)",
-        "return check(checker, part, value, schema)",
+        " None if is_long else",
         "tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",
     ),
-    Mutant(
+    never(
         "codes-of-a-long-array-judged",
         "service/http/requests.py",
-        'if any(each["rule"] == "maxItems" for each in violations):',
-        "if False:",
+        'any(each["rule"] == "maxItems" for each in violations)',
         "tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",
     ),
     removal(
@@ -2943,39 +2800,34 @@ LIMITED = (
         " and len(value) <= shape.most",
         "tests/api/test_bodies.py::test_entries_of_an_array_that_is_too_long_are_not_judged",
     ),
-    Mutant(
+    never(
         "any-number-of-unknown-members",
         "service/schema.py",
-        "if len(judged) > members.MOST_UNKNOWN:",
-        "if False:",
+        "len(judged) > members.MOST_UNKNOWN",
         f"{UNKNOWN}::test_an_object_has_at_most_100_unknown_members",
     ),
-    Mutant(
+    removal(
         "all-unknown-members-compared",
         "service/schema.py",
-        "judged[: members.MOST_COMPARED]",
-        "judged",
+        "[: members.MOST_COMPARED]",
         f"{UNKNOWN}::test_the_first_50_unknown_members_of_an_object_are_compared",
     ),
-    Mutant(
+    never(
         "any-number-of-different-names",
         "service/schema.py",
-        "if len(names) > members.MOST_NAMES:",
-        "if False:",
+        "len(names) > members.MOST_NAMES",
         f"{UNKNOWN}::test_a_body_has_at_most_1000_different_unknown_members",
     ),
-    Mutant(
+    removal(
         "long-names-in-paths",
         "service/json_codec.py",
-        "str(name)[:LONGEST_STEP]",
-        "str(name)",
+        "[:LONGEST_STEP]",
         f"{UNKNOWN}::test_paths_of_violations_in_a_body_with_long_names_stay_short",
     ),
-    Mutant(
+    removal(
         "similar-codes-searched-without-limit",
         "service/documents/codes.py",
-        "if len(searches) >= MAX_SEARCHES or",
-        "if",
+        " len(searches) >= MAX_SEARCHES or",
         "tests/documents/test_codes.py::test_similar_codes_are_searched_for_five_texts_of_a_request",
     ),
     Mutant(
@@ -2985,25 +2837,22 @@ LIMITED = (
         "size",
         "tests/portal/test_portal_connections.py::test_a_taxpayer_gets_at_most_a_third_of_the_connections",
     ),
-    Mutant(
+    never(
         "page-of-the-portal-with-any-number-of-rows",
         "service/portal/documents.py",
-        "if len(values) > MOST_PAGE_ROWS:",
-        "if False:",
+        "len(values) > MOST_PAGE_ROWS",
         "tests/portal/test_portal_client.py::test_a_page_with_many_more_rows_than_requested_is_unclear",
     ),
-    Mutant(
+    removal(
         "deeply-nested-copy-is-an-error",
         "service/submission/following/document_comparison.py",
-        ", ArithmeticError, RecursionError)",
-        ", ArithmeticError)",
+        ", RecursionError",
         "tests/submission/test_document_identity.py::test_a_copy_that_is_nested_too_deeply_cannot_be_read",
     ),
-    Mutant(
+    removal(
         "all-unknown-members-quoted",
         "service/schema.py",
-        "schema) if allowed else None",
-        "schema)",
+        " if allowed else None",
         f"{UNKNOWN}::test_unknown_members_are_not_quoted_by_the_validator",
     ),
     Mutant(
@@ -3033,18 +2882,16 @@ UNSENT = (
         "        raise refusal\n",
         f"{NOT_SENT}::test_a_failed_check_is_the_last_submission",
     ),
-    Mutant(
+    never(
         "failed-check-not-in-the-record",
         "sql/functions/submissions/last_submission.sql",
-        "case when (state).failed_outcome is not null",
-        "case when false",
+        "(state).failed_outcome is not null",
         f"{NOT_SENT}::test_a_failed_check_after_an_approval_is_the_last_submission",
     ),
-    Mutant(
+    removal(
         "failed-check-kept-by-a-later-submission",
         SUBMISSIONS,
-        "         failed_outcome = null, outcome_at = null, updated_at",
-        "         updated_at",
+        " failed_outcome = null, outcome_at = null,",
         f"{NOT_SENT}::test_a_running_submission_is_not_replaced_by_a_failed_check",
     ),
     Mutant(
@@ -3068,18 +2915,16 @@ UNSENT = (
         "status <> 'Rejected'",
         f"{NOT_SENT}::test_an_unsent_document_can_neither_be_cancelled_nor_noted",
     ),
-    Mutant(
+    removal(
         "all-errors-in-the-record",
         "service/submission/machine/failures.py",
-        "for error in errors[:MOST_ERRORS]",
-        "for error in errors",
+        "[:MOST_ERRORS]",
         f"{NOT_SENT}::test_a_record_has_a_limited_number_of_errors",
     ),
-    Mutant(
+    never(
         "held-submission-not-named",
         "service/submission/sending/submit.py",
-        "    if started.is_held:\n",
-        "    if False:\n",
+        "started.is_held",
         f"{HOLD}::test_submit_immediately_is_answered_at_once_during_a_hold",
     ),
     Mutant(
@@ -3089,11 +2934,10 @@ UNSENT = (
         "    if False:  # since",
         f"{HOLD}::test_a_hold_that_begins_before_the_send_is_reported",
     ),
-    Mutant(
+    removal(
         "held-submission-waited-for",
         "service/submission/sending/submit.py",
-        " in ANSWERED or row.is_held",
-        " in ANSWERED",
+        " or row.is_held",
         f"{HOLD}::test_a_submit_joins_without_waiting_during_a_hold",
     ),
 )
@@ -3160,11 +3004,10 @@ PROVEN_FAILOVERS = (
         "    and split_part(here, '/', 2) collate \"C\" > split_part(former, '/', 2)\n",
         INCOMPLETE,
     ),
-    Mutant(
+    removal(
         "other-cluster-is-lossless",
         RECORD_IDENTITY,
-        "\n    and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '');",
-        ";",
+        "\n    and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '')",
         INCOMPLETE,
     ),
     Mutant(
@@ -3195,25 +3038,22 @@ PROVEN_FAILOVERS = (
         "<> ''",
         f"{FAILOVER_TESTS}::test_a_commit_that_waits_for_no_disk_of_a_standby_proves_nothing",
     ),
-    Mutant(
+    always(
         "unconfirmed-intent-allowed",
         "sql/functions/submissions/send_confirmation.sql",
-        "when i.standbys <@ (synchronous_standbys() || server_name())",
-        "when true",
+        "i.standbys <@ (synchronous_standbys() || server_name())",
         "tests/submission/test_failovers.py::test_other_standbys_are_proven_when_the_former_evidence_is_over",
     ),
-    Mutant(
+    removal(
         "confirmation-not-read-again",
         "service/submission/sending/send.py",
-        "before is not None and before == await sql.send_confirmation(conn)",
-        "before is not None",
+        " and before == await sql.send_confirmation(conn)",
         "tests/submission/test_claims.py::test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent",
     ),
-    Mutant(
+    always(
         "other-standbys-proven-at-once",
         "sql/functions/failovers/record_evidence.sql",
-        "and (i.standbys <@ (c.names || c.here)\n",
-        "and (true\n",
+        "i.standbys <@ (c.names || c.here)",
         PROVEN,
     ),
     removal(
@@ -3228,18 +3068,16 @@ PROVEN_FAILOVERS = (
         "       and c.here <> all (c.names)\n",
         PROVEN,
     ),
-    Mutant(
+    always(
         "another-database-proves",
         "sql/functions/failovers/record_evidence.sql",
-        "where i.identity = public.database_identity()\n",
-        "where true\n",
+        "i.identity = public.database_identity()",
         f"{FAILOVER_TESTS}::test_another_database_than_the_noted_one_is_not_proven",
     ),
-    Mutant(
+    removal(
         "committed-work-repeated",
         "service/db/retry.py",
-        "not committed and is_aborted(error)",
-        "is_aborted(error)",
+        "not committed and ",
         f"{UNLESS_COMMITTED}[1-True]",
     ),
     Mutant(
@@ -3249,11 +3087,10 @@ PROVEN_FAILOVERS = (
         "            pass\n",
         f"{UNLESS_COMMITTED}[2-True]",
     ),
-    Mutant(
+    never(
         "commit-without-confirmation-succeeds",
         "service/db/transactions.py",
-        "if count_warnings(conn) > warnings:",
-        "if False:",
+        "count_warnings(conn) > warnings",
         f"{FAILOVER_TESTS}::test_a_commit_that_no_standby_has_confirmed_is_no_success",
     ),
     Mutant(
@@ -3290,18 +3127,16 @@ EMBEDDED = (
         "if True or not",
         f"{EMBEDDED_TESTS}::test_second_process_shares_the_running_server",
     ),
-    Mutant(
+    never(
         "embedded-starts-not-serialized",
         EMBEDDED_FILE,
-        "while not _lock_alone(lock):",
-        "while False:",
+        "not _lock_alone(lock)",
         f"{EMBEDDED_TESTS}::test_concurrent_starts_share_one_server[new]",
     ),
-    Mutant(
+    never(
         "embedded-pid-file-of-a-stranger-kept",
         EMBEDDED_FILE,
-        'if Path(program).name != "postgres":',
-        "if False:",
+        'Path(program).name != "postgres"',
         f"{EMBEDDED_TESTS}::test_stale_pid_file_does_not_prevent_a_start[of a stranger]",
     ),
 )
@@ -3336,19 +3171,17 @@ RESPONSES: tuple[Mutant, ...] = (
         "tests/submission/test_document_identity.py"
         "::test_a_missing_first_send_of_a_resent_document_decides_nothing",
     ),
-    Mutant(
+    always(
         "missing-copy-of-a-first-send-ruled-out",
         "service/submission/following/matching.py",
-        "            not candidate.submission.possibly_received\n",
-        "            True\n",
+        "not candidate.submission.possibly_received",
         "tests/submission/test_document_identity.py"
         "::test_a_missing_first_send_of_a_resent_document_decides_nothing",
     ),
-    Mutant(
+    never(
         "absent-reasons-believed",
         "service/submission/following/poll.py",
-        'if shown.status != "Invalid" or shown.errors in ([], errors):',
-        "if False:",
+        'shown.status != "Invalid" or shown.errors in ([], errors)',
         "tests/submission/test_submission.py"
         "::test_an_invalid_document_without_readable_reasons[True-shown1]",
     ),
@@ -3372,25 +3205,22 @@ RESPONSES: tuple[Mutant, ...] = (
 
 #: What the portal shows of accepted documents is recognised, stored, and reported if it differs.
 FOLLOWED = (
-    Mutant(
+    removal(
         "identifier-in-lower-case-is-another-document",
         "service/portal/members.py",
-        "return found and found.upper()",
-        "return found",
+        " and found.upper()",
         f"{PORTAL_CLIENT}::test_identifiers_in_lower_case_are_read_in_upper_case",
     ),
-    Mutant(
+    removal(
         "default-date-is-a-date",
         "service/portal/documents.py",
-        "None if isinstance(value, str) and value.startswith(NO_DATE) else instant(value)",
-        "instant(value)",
+        "None if isinstance(value, str) and value.startswith(NO_DATE) else ",
         f"{PORTAL_CLIENT}::test_the_default_date_of_dotnet_is_no_date[Z]",
     ),
-    Mutant(
+    never(
         "details-shown-later-not-added",
         "service/submission/following/later_states.py",
-        'return self.status == there.status == "Valid" and any(lacked)',
-        "return False",
+        'self.status == there.status == "Valid" and any(lacked)',
         f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
     ),
     Mutant(
@@ -3417,11 +3247,10 @@ FOLLOWED = (
         "        if False:\n",
         f"{LOST}::test_submission_whose_polls_are_refused_for_a_day_needs_manual_review",
     ),
-    Mutant(
+    never(
         "start-of-refused-polls-forgotten",
         "service/submission/store.py",
-        'if error.get("code") == "Refused" else None',
-        "if False else None",
+        'error.get("code") == "Refused"',
         f"{LOST}::test_polls_are_refused_until_a_submission_needs_manual_review",
     ),
     Mutant(
@@ -3431,11 +3260,10 @@ FOLLOWED = (
         '        if listed.status == "Unknown" and (row := final.get(listed.uuid)):\n',
         f"{COMPARISON}::test_a_document_that_is_valid_only_at_the_portal_is_an_orphan",
     ),
-    Mutant(
+    removal(
         "second-valid-document-of-an-invoice-called-an-orphan",
         "service/submission/machine/comparison_rules.py",
-        'DUPLICATE if row["document_id"] in live else ORPHAN',
-        "ORPHAN",
+        'DUPLICATE if row["document_id"] in live else ',
         f"{COMPARISON}::test_a_valid_document_with_a_later_live_submission_is_a_duplicate",
     ),
     removal(
@@ -3450,11 +3278,10 @@ FOLLOWED = (
         "                                    or d.validated_at is null\n",
         f"{LATER}::test_a_comparison_adds_details_that_a_valid_document_lacked",
     ),
-    Mutant(
+    removal(
         "valid-document-without-its-time-is-finished",
         "service/submission/machine/state_machine.py",
-        "since = doc.validated_at or submission.last_sent_at\n",
-        "since = doc.validated_at\n",
+        " or submission.last_sent_at",
         "tests/submission/test_machine.py"
         "::test_valid_documents_are_read_until_two_hours_after_the_cancel_window"
         "[73.9-Accepted-False]",
