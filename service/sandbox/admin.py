@@ -6,13 +6,13 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from .answers import Body, answer, encode, refusal
+from .answers import Body, answer, refusal
 from .clock import instant, seconds_of
-from .controls import MOST_SECONDS, SANDBOX, Controls, Sandbox
+from .controls import MOST_SECONDS, SANDBOX, Controls, FaultOrder, Sandbox
 from .database import Row
 from .document import well_formed_tin
 from .documents import change_document_state, find_document
-from .faults import KINDS, FaultOrder
+from .faults import KINDS
 from .operations import OPERATIONS
 from .queries import read_query
 from .settings import Client, Taxpayer
@@ -39,10 +39,10 @@ class Code(msgspec.Struct, rename={"start": "from", "end": "to", "table": "list"
     end: str | None = None
     table: str = ""  # the list, unless the code is in one
 
-    def store(self, sandbox: Sandbox, table: str) -> None:
-        """Store the validity. Raises ValueError."""
-        start, end = (text and seconds_of(text) for text in (self.start, self.end))
-        sandbox.db.code_put(list=table, code=self.code, active_from=start, active_to=end)
+    @property
+    def period(self) -> tuple[float, float]:
+        """Return the validity in Unix seconds. Raises ValueError."""
+        return seconds_of(self.start or "0001-01-01"), seconds_of(self.end or "9999-12-31")
 
 
 class CodeList(msgspec.Struct, rename={"table": "list"}):
@@ -67,17 +67,21 @@ class OddRowOrder(msgspec.Struct):
 
 def serve(method: str, path: str, body: object = None) -> Callable[[Function], Function]:
     """Serve a path by a function of the sandbox, of the JSON body if that has a type, and of what
-    the path names.
+    the path names. A change of the state is stored before the response.
     """
 
     def register(function: Function) -> Function:
         async def handle(request: web.Request) -> web.Response:
             content = await request.read() or b"{}"
+            sandbox = request.app[SANDBOX]
             try:
                 given = () if body is None else (msgspec.json.decode(content, type=body),)
-                return answer(function(request.app[SANDBOX], *given, **request.match_info))
+                shown = function(sandbox, *given, **request.match_info)
             except (ValueError, OverflowError) as error:
                 raise refusal(400, "BadArgument", str(error)) from None
+            if method != "GET":
+                sandbox.save()
+            return answer(shown)
 
         routes.route(method, f"/_sandbox/{path}")(handle)
         return function
@@ -99,9 +103,16 @@ def show_settings(sandbox: Sandbox) -> Controls:
 
 @serve("POST", "settings", Body)
 def change_settings(sandbox: Sandbox, values: Body) -> Controls:
-    """Change the given settings and return all."""
-    sandbox.change(values)
-    return sandbox.controls
+    """Change the given settings and return all.
+
+    If it concerns unfinished documents, they get a new end of validation.
+    """
+    changed = {**sandbox.state.changed, **values}
+    controls = sandbox.controls = sandbox.make_controls(changed)
+    sandbox.state.changed = changed
+    if {"processing_seconds", "stuck"} & set(values):
+        sandbox.db.document_plan(now=sandbox.now(), processing_seconds=controls.processing_seconds)
+    return controls
 
 
 @serve("GET", "clock")
@@ -120,7 +131,6 @@ def move_clock(sandbox: Sandbox, move: ClockMove) -> Body:
             f"and at least {-offset} (the clock was moved forward by that much)."
         )
     sandbox.state.clock_offset += move.seconds
-    sandbox.save()
     return show_clock(sandbox)
 
 
@@ -133,8 +143,11 @@ def expire_tokens(sandbox: Sandbox) -> Body:
 @serve("GET", "faults")
 def list_faults(sandbox: Sandbox) -> Body:
     """Return the ordered errors that are not used up."""
-    rows = [dict(row) for row in sandbox.db.fault_list()]
-    return {"faults": [{**msgspec.json.decode(row.pop("members")), **row} for row in rows]}
+    shown = [
+        {"id": fault_id, "times": 1, "number": None, **msgspec.to_builtins(order)}
+        for fault_id, order in sandbox.state.faults.items()
+    ]
+    return {"faults": shown}
 
 
 @serve("POST", "faults", FaultOrder)
@@ -142,14 +155,17 @@ def order_fault(sandbox: Sandbox, order: FaultOrder) -> Body:
     """Order an error for the next requests. Returns its id."""
     require_known("operation", order.operation, {each.name for each in OPERATIONS} | {"*"})
     require_known("kind", order.kind, KINDS)
-    columns = {**msgspec.structs.asdict(order), "members": encode(order).decode()}
-    return {"id": sandbox.db.fault_insert(**columns)}
+    state = sandbox.state
+    state.last_fault += 1
+    state.faults[state.last_fault] = order
+    return {"id": state.last_fault}
 
 
 @serve("DELETE", "faults")
 def clear_faults(sandbox: Sandbox) -> Body:
     """Delete all ordered errors."""
-    return {"cleared": sandbox.db.fault_clear()}
+    faults, sandbox.state.faults = sandbox.state.faults, {}
+    return {"cleared": len(faults)}
 
 
 @serve("POST", "taxpayers", Taxpayer)
@@ -159,8 +175,7 @@ def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
         raise ValueError("tin is not a TIN.")
     for name in taxpayer.profile:
         require_known("A member of profile", name, PROFILE)
-    with sandbox.db.transaction():
-        sandbox.register(taxpayer)
+    sandbox.state.taxpayers[taxpayer.tin] = taxpayer
     return {"tin": taxpayer.tin, "qrCode": qr_code(taxpayer.tin)}
 
 
@@ -168,8 +183,8 @@ def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
 def list_taxpayers(sandbox: Sandbox) -> Body:
     """Return all registered taxpayers with the contents of their QR codes."""
     shown = [
-        {"tin": row["tin"], "name": row["name"], "qrCode": qr_code(row["tin"])}
-        for row in sandbox.db.taxpayer_list()
+        {"tin": tin, "name": taxpayer.name, "qrCode": qr_code(tin)}
+        for tin, taxpayer in sorted(sandbox.state.taxpayers.items())
     ]
     return {"taxpayers": shown}
 
@@ -177,7 +192,7 @@ def list_taxpayers(sandbox: Sandbox) -> Body:
 @serve("POST", "clients", Client)
 def put_client(sandbox: Sandbox, client: Client) -> Body:
     """Add or replace a client."""
-    sandbox.put_client(client)
+    sandbox.state.clients[client.client_id] = client
     return {"client_id": client.client_id}
 
 
@@ -185,7 +200,7 @@ def put_client(sandbox: Sandbox, client: Client) -> Body:
 def put_code(sandbox: Sandbox, code: Code) -> Body:
     """Set the validity of a code."""
     require_known("list", code.table, LIST_NAMES)
-    code.store(sandbox, code.table)
+    sandbox.state.code_periods.setdefault(code.table, {})[code.code] = code.period
     return {"list": code.table, "code": code.code}
 
 
@@ -196,12 +211,9 @@ def put_code_list(sandbox: Sandbox, given: CodeList) -> Body:
     The limits of its codes replace those that they had.
     """
     require_known("list", given.table, LIST_NAMES)
-    with sandbox.db.transaction():
-        for code in given.codes:
-            if code.start or code.end:
-                code.store(sandbox, given.table)
-        sandbox.state.code_lists[given.table] = {code.code for code in given.codes}
-        sandbox.save()
+    periods = {each.code: each.period for each in given.codes if each.start or each.end}
+    sandbox.state.code_periods.setdefault(given.table, {}).update(periods)
+    sandbox.state.code_lists[given.table] = {each.code for each in given.codes}
     return {"list": given.table, "codes": len(given.codes)}
 
 
@@ -209,29 +221,35 @@ def put_code_list(sandbox: Sandbox, given: CodeList) -> Body:
 def put_odd_row(sandbox: Sandbox, row: OddRowOrder) -> OddRowOrder:
     """Replace members of the documents of a number in lists, submissions and details."""
     sandbox.state.odd_rows[row.number] = row.members or {}
-    sandbox.save()
     return row
 
 
 @serve("POST", "reset")
 def reset(sandbox: Sandbox) -> Body:
     """Return to the state of the first start."""
-    sandbox.reset()
+    sandbox.db.empty()
+    sandbox.load()
     return {"reset": True}
 
 
 @serve("GET", "calls")
 def show_calls(sandbox: Sandbox) -> Body:
     """Return the counts of requests, responses and errors."""
-    calls = {row["operation"]: row for row in sandbox.db.call_list()}
+    calls: dict[str, int] = {}
     answers: dict[str, dict[str, int]] = {}
-    for row in sandbox.db.answer_list():
-        answers.setdefault(row["operation"], {})[row["status"]] = row["count"]
+    last_submit_at = None
+    for operation, status, count, last_at in sandbox.db.request_counts():
+        if status:
+            answers.setdefault(operation, {})[status] = count
+        else:
+            calls[operation] = count
+        if (operation, status) == ("submit", ""):
+            last_submit_at = instant(last_at)
     return {
-        "calls": {operation: row["count"] for operation, row in calls.items()},
+        "calls": calls,
         "answers": answers,
-        "faults": dict(sandbox.db.fault_counts()),
-        "lastSubmitAt": instant(calls["submit"]["last_at"]) if "submit" in calls else None,
+        "faults": sandbox.state.met_faults,
+        "lastSubmitAt": last_submit_at,
     }
 
 

@@ -41,7 +41,7 @@ def make_handler(operation: PortalOperation) -> AnyHandler:
     async def operate(request: web.Request) -> web.StreamResponse:
         sandbox = request.app[SANDBOX]
         request[OPERATION] = operation.name
-        sandbox.db.call_count(operation=operation.name, now=sandbox.now())
+        sandbox.db.request_count(operation=operation.name, status="", now=sandbox.now())
         # Read the body first, so that a client that disconnects later changes nothing.
         call = Call(request, sandbox, await request.read())
         request[RATE_HEADERS] = admit(call, operation)
@@ -93,7 +93,8 @@ async def handle_errors(request: web.Request, handler: AnyHandler) -> web.Stream
 def count_response(request: web.Request, status: str) -> None:
     """Count the response of a portal operation."""
     if operation := request.get(OPERATION):
-        request.app[SANDBOX].db.answer_count(operation=operation, status=status)
+        sandbox = request.app[SANDBOX]
+        sandbox.db.request_count(operation=operation, status=status, now=sandbox.now())
 
 
 def to_refusal(error: Exception, request: web.Request) -> Refusal:

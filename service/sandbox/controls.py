@@ -12,13 +12,13 @@ from aiohttp import web
 from .answers import Body, encode
 from .database import Database
 from .queries import Query, read_query
-from .settings import SEEDED_TAXPAYERS, Client, Settings, Taxpayer
+from .settings import Client, Settings, Taxpayer, seed_taxpayers
 
 #: About 31 years: longer than any window, and still a date that the calendar can represent.
 MOST_SECONDS = 10**9
 
-#: State 00 was valid until June 2025. Portal: 12.2
-RETIRED_STATE = {"list": "states", "code": "00", "active_from": None, "active_to": 1748736000}
+#: List -> code -> its validity in Unix seconds.
+CodePeriods = dict[str, dict[str, tuple[float, float]]]
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
 
@@ -45,17 +45,48 @@ class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidated_state_17: bool = True  # a consolidated document may have state 17 in Malaysia
 
 
+class FaultOrder(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """An error that the next requests of an operation, or of any (`*`), meet."""
+
+    operation: str
+    kind: str
+    times: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1  # requests that still meet it
+    number: str | None = None  # only requests with the document of this number
+    processed: bool | None = None  # whether the request is processed; None: as the kind says
+    label: str | None = None  # name under which it is counted; None: its kind
+    seconds: float = 1
+    status: int | None = None
+    retry_after: int | None = None
+    code: str | None = None
+    message: str = "A rule is broken."
+    uuid: str | None = None
+
+
 class State(msgspec.Struct):
-    """The stored state of a sandbox, in one value."""
+    """The stored state of a sandbox, in one value. Documents, tokens and counts have tables."""
 
     clock_offset: float = 0
     changed: dict[str, object] = {}  # members of Controls that differ from the start settings
     odd_rows: dict[str, Body] = {}  # number of documents -> members that replace theirs
     code_lists: dict[str, set[str]] = {}
+    #: State 00 was valid until June 2025. Portal: 12.2
+    code_periods: CodePeriods = msgspec.field(
+        default_factory=lambda: {"states": {"00": (0.0, 1748736000.0)}}
+    )
+    taxpayers: dict[str, Taxpayer] = msgspec.field(default_factory=seed_taxpayers)
+    clients: dict[str, Client] = {}
+    faults: dict[int, FaultOrder] = {}  # in the order of their ids
+    last_fault: int = 0
+    met_faults: dict[str, int] = {}  # number of requests by label
+
+    def identities(self, tin: str) -> set[tuple[str, str]]:
+        """Return the registered (type, value) of a taxpayer, none for an unknown one."""
+        taxpayer = self.taxpayers.get(tin)
+        return {(each.type, each.value) for each in taxpayer.identities} if taxpayer else set()
 
 
 class Sandbox:
-    """State of one sandbox. Every method commits, unless the caller has opened a transaction."""
+    """State of one sandbox: the file, the clock and the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -63,20 +94,14 @@ class Sandbox:
         self.load()
 
     def load(self) -> None:
-        """Read the stored state, which overrides the start settings. Fill an empty file first."""
-        stored = self.db.state_get()
-        self.state = msgspec.json.decode(stored or "{}", type=State)
-        with self.db.transaction():
-            if stored is None:
-                for taxpayer in SEEDED_TAXPAYERS:
-                    self.register(taxpayer)
-                self.db.code_put(**RETIRED_STATE)
-                self.save()
-            tin = self.settings.tin
-            self.db.taxpayer_meet(tin=tin, name="Sandbox Intermediary Sdn. Bhd.")
-            id_and_secret = self.settings.client_id, self.settings.client_secret
-            self.put_client(Client(*id_and_secret, tin, intermediary=True))
-        self.controls = self.make_controls(self.state.changed)
+        """Read the stored state, which overrides the start settings."""
+        settings, tin = self.settings, self.settings.tin
+        self.state = state = msgspec.json.decode(self.db.state_get() or "{}", type=State)
+        state.taxpayers.setdefault(tin, Taxpayer(tin, "Sandbox Intermediary Sdn. Bhd."))
+        client = Client(settings.client_id, settings.client_secret, tin, intermediary=True)
+        state.clients[client.client_id] = client
+        self.save()
+        self.controls = self.make_controls(state.changed)
 
     def save(self) -> None:
         """Write the state to the file."""
@@ -90,43 +115,13 @@ class Sandbox:
         }
         return msgspec.convert({**started, **changed}, Controls)
 
-    def put_client(self, client: Client) -> None:
-        """Add or replace a client."""
-        represents = encode(client.represents).decode()
-        self.db.client_put(**{**msgspec.structs.asdict(client), "represents": represents})
-
-    def register(self, taxpayer: Taxpayer) -> None:
-        """Add or replace a taxpayer, inside the caller's transaction."""
-        tin, name = taxpayer.tin, taxpayer.name or f"Taxpayer {taxpayer.tin}"
-        self.db.taxpayer_put(tin=tin, name=name, blocked=taxpayer.blocked)
-        self.db.profile_put(tin=tin, members=encode(taxpayer.profile).decode())
-        self.db.identity_forget(tin=tin)
-        for each in taxpayer.identities:
-            self.db.identity_put(tin=tin, type=each.type, value=each.value)
-
     def now(self) -> float:
         """Return the time of the sandbox clock in Unix seconds."""
         return time.time() + self.state.clock_offset
 
-    def change(self, values: Mapping[str, object]) -> None:
-        """Change settings; unfinished documents get a new end of validation. Raises ValueError."""
-        changed = {**self.state.changed, **values}
-        self.controls = self.make_controls(changed)
-        self.state.changed = changed
-        with self.db.transaction():
-            self.save()
-            if {"processing_seconds", "stuck"} & set(values):
-                seconds = self.controls.processing_seconds
-                self.db.document_plan(now=self.now(), processing_seconds=seconds)
-
     def row_shown(self, number: str, members: Body) -> Body:
         """Return the members of a row with their replacements."""
         return {**members, **self.state.odd_rows.get(number, {})}
-
-    def reset(self) -> None:
-        """Return to the state of the first start."""
-        self.db.empty()
-        self.load()
 
 
 @dataclass

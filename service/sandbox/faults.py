@@ -8,42 +8,23 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import msgspec
 from aiohttp import web
 
 from .answers import answer, detail, encode, mismatch, refusal
-from .controls import DATE_SHIFT, Call
+from .controls import DATE_SHIFT, Call, FaultOrder
 from .document import read_json
 from .identifiers import new_uuid
 from .submissions import duplicate_payload, refuse_same_payload, reject
 from .validators import Finding
 
 GATEWAY_PAGE = b"<!doctype html><html><body><h1>Scheduled maintenance</h1></body></html>"
-BROKEN = "A rule is broken."
 NO_DOCUMENTS = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": []}
 OVERSIZE = 1024 * 1024  # bytes
 ERROR_CODES = {500: "InternalServerError", 501: "NotImplemented"}
 
 Process = Callable[[], Awaitable[web.Response]]
-
-
-class FaultOrder(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """An error that the next requests of an operation, or of any (`*`), meet."""
-
-    operation: str
-    kind: str
-    times: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1
-    number: str | None = None  # only requests with the document of this number
-    processed: bool | None = None  # whether the request is processed; None: as the kind says
-    label: str | None = None  # name under which it is counted; None: its kind
-    seconds: float = 1
-    status: int | None = None
-    retry_after: int | None = None
-    code: str | None = None
-    message: str = BROKEN
-    uuid: str | None = None
 
 
 class Dropped(Exception):
@@ -233,14 +214,16 @@ async def process_late(process: Process, seconds: float) -> web.Response:
 
 def claim(call: Call, operation: str) -> FaultOrder | None:
     """Return the oldest error for the request and use it up once, before it takes effect."""
-    db = call.sandbox.db
-    for fault in db.fault_waiting(operation=operation):
-        order = msgspec.json.decode(fault["members"], type=FaultOrder)
-        if order.number is None or order.number in code_numbers(operation, call.body):
-            with db.transaction():
-                db.fault_use(id=fault["id"])
-                db.fault_count(label=order.label or order.kind)
-                db.fault_forget_used()
+    state = call.sandbox.state
+    for fault_id, order in state.faults.items():
+        is_meant = order.number is None or order.number in code_numbers(operation, call.body)
+        if order.operation in (operation, "*") and is_meant:
+            order.times -= 1
+            if not order.times:
+                del state.faults[fault_id]
+            label = order.label or order.kind
+            state.met_faults[label] = state.met_faults.get(label, 0) + 1
+            call.sandbox.save()
             return order
     return None
 

@@ -93,14 +93,15 @@ def insert_document(
 
 def submitter_columns(sandbox: Sandbox, caller: Row) -> dict[str, str | None]:
     """Return the columns about the client that sent the document."""
-    tin = caller["client_tin"] if caller["represented"] else None
-    intermediary = tin and sandbox.db.taxpayer_get(tin=tin)
+    client = sandbox.state.clients[caller["client_id"]]
+    tin = client.tin if caller["represented"] else None
+    intermediary = tin and sandbox.state.taxpayers.get(tin)
     return {
         "taxpayer": caller["taxpayer"],
-        "client_id": caller["client_id"],
-        "created_by": f"{caller['client_tin']}:{caller['client_id']}",
+        "client_id": client.client_id,
+        "created_by": f"{client.tin}:{client.client_id}",
         "intermediary_tin": tin,
-        "intermediary_name": intermediary and intermediary["name"],
+        "intermediary_name": intermediary.name if intermediary else None,
     }
 
 

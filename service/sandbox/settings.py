@@ -12,7 +12,7 @@ from .certificates import read_authorities
 from .document import IdentityScheme
 
 
-class Identity(msgspec.Struct):
+class Identity(msgspec.Struct, frozen=True, order=True):
     """A registration or identity number of a taxpayer."""
 
     type: IdentityScheme
@@ -24,9 +24,12 @@ class Taxpayer(msgspec.Struct):
 
     tin: str
     name: str = ""
-    identities: list[Identity] = []
+    identities: set[Identity] = set()
     profile: dict[str, str] = {}
     blocked: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.name or f"Taxpayer {self.tin}"
 
 
 class Client(msgspec.Struct):
@@ -40,10 +43,10 @@ class Client(msgspec.Struct):
     blocked: bool = False
 
 
-#: Initially registered taxpayers.
-SEEDED_TAXPAYERS = msgspec.json.decode(
-    Path(__file__).with_name("taxpayers.json").read_bytes(), type=list[Taxpayer]
-)
+def seed_taxpayers() -> dict[str, Taxpayer]:
+    """Return the initially registered taxpayers by TIN."""
+    content = Path(__file__).with_name("taxpayers.json").read_bytes()
+    return {each.tin: each for each in msgspec.json.decode(content, type=list[Taxpayer])}
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ class Settings:
         """
         values: dict[str, Any] = {}
         errors = []
-        for variable, (name, parse) in VARIABLES.items():
+        for variable, setting in VARIABLES.items():
+            parse: Any = read_authorities if setting.name == "trusted_ca" else setting.type
             if text := environ.get(variable):
                 try:
-                    values[name] = parse(text)
+                    values[setting.name] = parse(text)
                 except ValueError as error:
                     errors.append(f"{variable}={text!r}: {error}")
         if errors:
@@ -80,11 +84,5 @@ class Settings:
         return cls(**values)
 
 
-#: Environment variable -> (name of the setting, parser).
-VARIABLES: dict[str, tuple[str, Any]] = {
-    f"SANDBOX_{field.name.upper()}": (
-        field.name,
-        read_authorities if field.name == "trusted_ca" else field.type,
-    )
-    for field in fields(Settings)
-}
+#: Environment variable -> its setting.
+VARIABLES = {f"SANDBOX_{setting.name.upper()}": setting for setting in fields(Settings)}

@@ -1,15 +1,14 @@
 """Requests about the taxpayer register: validate, search, and QR code. Portal: 3"""
 
 import base64
-import json
 import uuid
 
 from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
 from .controls import Call, Sandbox
-from .database import Row
 from .document import well_formed_tin
 from .queries import read_choice, read_identity
+from .settings import Identity, Taxpayer
 
 #: What a QR code shows of a taxpayer without a profile.
 PROFILE = {
@@ -38,7 +37,7 @@ def validate_tin(call: Call) -> Body:
     kind, value = read_identity(call.query, "idType", "idValue")
     if not kind:
         raise bad_argument("idType", "idType is required.")
-    if (kind, value) not in map(tuple, call.sandbox.db.identity_list(tin=tin)):
+    if (kind, value) not in call.sandbox.state.identities(tin):
         raise unknown_taxpayer()
     return {}
 
@@ -50,35 +49,40 @@ def search_tin(call: Call) -> Body:
     name, file_type = query.get("taxpayerName"), read_choice(query, "fileType", ("1", "2"))
     if not name and not kind:
         raise bad_argument("taxpayerName", "taxpayerName, or idType and idValue, are required.")
-    found = call.sandbox.db.taxpayer_find(name=name, file_type=file_type, type=kind, value=value)
+    state = call.sandbox.state
+    found = [
+        tin
+        for tin, taxpayer in state.taxpayers.items()
+        if (not name or taxpayer.name.lower() == name.lower())
+        and (not file_type or tin.startswith("IG") == (file_type == "1"))  # 1: individuals
+        and (not kind or (kind, value) in state.identities(tin))
+    ]
     if not found:
         raise unknown_taxpayer()
     if len(found) > 1:
         raise refusal(400, "BadRequest", "The search criteria are not conclusive.")
-    return {"tin": found[0]["tin"]}
+    return {"tin": found[0]}
 
 
 def get_qr_information(call: Call) -> Body:
     """Return the taxpayer whose QR code has the text in the path, else 404. Portal: 3.4"""
     sandbox, text = call.sandbox, call.path["text"]
-    for row in sandbox.db.taxpayer_list():
-        if qr_code_text(row["tin"]) == text.lower():
-            return describe_taxpayer(sandbox, row)
+    for taxpayer in sandbox.state.taxpayers.values():
+        if qr_code_text(taxpayer.tin) == text.lower():
+            return describe_taxpayer(sandbox, taxpayer)
     raise not_found("taxpayer", text)
 
 
-def describe_taxpayer(sandbox: Sandbox, row: Row) -> Body:
+def describe_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
     """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
-    known = sandbox.db.identity_list(tin=row["tin"])
-    kind, value = known[0] if known else ("BRN", "NA")
-    stored = json.loads(sandbox.db.profile_get(tin=row["tin"]) or "{}")
+    identity = min(taxpayer.identities, default=Identity("BRN", "NA"))
     return {
-        "tin": row["tin"],
-        "name": row["name"],
-        "idType": kind,
-        "idNumber": value,
+        "tin": taxpayer.tin,
+        "name": taxpayer.name,
+        "idType": identity.type,
+        "idNumber": identity.value,
         **PROFILE,
-        **stored,
+        **taxpayer.profile,
         "generatedTimestamp": instant(sandbox.now()).removesuffix("Z"),
     }
 

@@ -1,4 +1,4 @@
--- State of the administration API: settings, errors to inject, rate limits, counts.
+-- State of the administration API, tokens, rate limits, counts.
 
 -- name: state_get :value
 select value from state;
@@ -8,46 +8,16 @@ insert into state (id, value)
 values (1, :value)
     on conflict (id) do update set value = excluded.value;
 
--- name: code_all :many
--- Return the limits of codes. An open one is infinite.
-select list, code, coalesce(active_from, -9e999) as active_from,
-       coalesce(active_to, 9e999) as active_to
-  from codes;
+-- name: token_insert :exec
+insert into tokens (token, client_id, taxpayer, represented, expires_at)
+values (:token, :client_id, :taxpayer, :represented, :expires_at);
 
--- name: code_put :exec
-insert into codes (list, code, active_from, active_to)
-values (:list, :code, :active_from, :active_to)
-on conflict (list, code) do update
-   set active_from = excluded.active_from, active_to = excluded.active_to;
+-- name: token_get :one
+-- Return a valid token. No row: it is unknown or expired.
+select client_id, taxpayer, represented from tokens where token = :token and expires_at > :now;
 
--- name: fault_insert :value
-insert into faults (operation, kind, remaining, number, members)
-values (:operation, :kind, :times, :number, :members)
-returning id;
-
--- name: fault_list :many
-select id, operation, kind, remaining as times, number, members from faults order by id;
-
--- name: fault_waiting :many
--- Return the errors that requests of the operation may meet, oldest first.
-select id, members from faults where operation in (:operation, '*') order by id;
-
--- name: fault_use :exec
-update faults set remaining = remaining - 1 where id = :id;
-
--- name: fault_forget_used :exec
-delete from faults where remaining <= 0;
-
--- name: fault_count :exec
-insert into served (label, count)
-values (:label, 1)
-    on conflict (label) do update set count = count + 1;
-
--- name: fault_counts :many
-select label, count from served order by label;
-
--- name: fault_clear :exec
-delete from faults;
+-- name: token_expire_all :exec
+update tokens set expires_at = 0;
 
 -- name: quota_take :one
 -- Count one request in the current window, or begin a new one.
@@ -57,16 +27,9 @@ on conflict (name, subject) do update
        started_at = case when started_at + :span <= :now then :now else started_at end
 returning started_at, used;
 
--- name: call_count :exec
-insert into calls (operation, count, last_at) values (:operation, 1, :now)
-on conflict (operation) do update set count = count + 1, last_at = excluded.last_at;
+-- name: request_count :exec
+insert into requests (operation, status, count, last_at) values (:operation, :status, 1, :now)
+on conflict (operation, status) do update set count = count + 1, last_at = excluded.last_at;
 
--- name: call_list :many
-select operation, count, last_at from calls order by operation;
-
--- name: answer_count :exec
-insert into answers (operation, status, count) values (:operation, :status, 1)
-on conflict (operation, status) do update set count = count + 1;
-
--- name: answer_list :many
-select operation, status, count from answers order by operation, status;
+-- name: request_counts :many
+select operation, status, count, last_at from requests order by operation, status;

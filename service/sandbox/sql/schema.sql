@@ -5,33 +5,6 @@ create table if not exists state (  -- The one row of what the administration AP
   value text not null  -- Value as JSON.
 );
 
-create table if not exists taxpayers (  -- Registered taxpayers. Unknown ones are added at login.
-  tin text primary key,  -- TIN.
-  name text not null,  -- Registered name.
-  blocked integer not null default 0  -- 1: requests for the taxpayer are rejected.
-);
-
-create table if not exists identities (  -- Identifiers that belong to a TIN, for TIN validation.
-  tin text not null references taxpayers,  -- Taxpayer.
-  type text not null,  -- Type of the identifier, such as BRN.
-  value text not null,  -- Value of the identifier.
-  primary key (tin, type, value)
-);
-
-create table if not exists profiles (  -- What the QR code of a taxpayer shows of it.
-  tin text primary key references taxpayers,  -- Taxpayer.
-  members text not null  -- Members that differ from the default, as JSON.
-);
-
-create table if not exists clients (  -- Client credentials that may log in.
-  client_id text primary key,  -- Client id.
-  client_secret text not null,  -- Client secret, in clear.
-  tin text not null,  -- Taxpayer that the client belongs to.
-  intermediary integer not null,  -- 1: may name a taxpayer in onbehalfof.
-  represents text,  -- JSON list of TINs; null: any well-formed TIN.
-  blocked integer not null default 0  -- 1: logins are rejected.
-);
-
 create table if not exists tokens (  -- Issued access tokens.
   token text primary key,  -- Access token.
   client_id text not null,  -- Client that logged in.
@@ -105,31 +78,9 @@ create table if not exists note_references (  -- References of notes to the docu
   primary key (original_uuid, note_uuid)
 );
 
-create table if not exists codes (  -- Codes that are valid for a limited time.
-  list text not null,  -- Name of the code list.
-  code text not null,  -- Code.
-  active_from real,  -- Start of validity; null: no limit.
-  active_to real,  -- End of validity; null: no limit.
-  primary key (list, code)
-);
-
 create table if not exists warnings (  -- Problems of documents that were accepted nevertheless.
   uuid text primary key,  -- Document.
   found text not null  -- Problems as JSON.
-);
-
-create table if not exists faults (  -- Ordered errors that the next requests meet.
-  id integer primary key autoincrement,  -- Identifies the order.
-  operation text not null,  -- Operation that fails.
-  kind text not null,  -- Kind of the error.
-  remaining integer not null,  -- Requests that still meet it.
-  number text,  -- Only requests with this document number; null: any.
-  members text not null  -- Parameters of the kind, as JSON.
-);
-
-create table if not exists served (  -- Count of errors that requests have met.
-  label text primary key,  -- Label of the order, else its kind.
-  count integer not null  -- Number of requests.
 );
 
 create table if not exists quotas (  -- Requests in the current period of each rate limit.
@@ -140,15 +91,10 @@ create table if not exists quotas (  -- Requests in the current period of each r
   primary key (name, subject)
 );
 
-create table if not exists calls (  -- Count of requests by operation.
-  operation text primary key,  -- Operation.
-  count integer not null,  -- Number of requests.
-  last_at real not null  -- When the latest request was received.
-);
-
-create table if not exists answers (  -- Count of responses by operation and status.
+create table if not exists requests (  -- Counts of requests and responses by operation.
   operation text not null,  -- Operation.
-  status text not null,  -- HTTP status, or the way in which no response was sent.
-  count integer not null,  -- Number of responses.
+  status text not null,  -- HTTP status, `dropped` without a response; empty: all requests.
+  count integer not null,  -- Number of them.
+  last_at real not null,  -- When the latest was counted.
   primary key (operation, status)
 );

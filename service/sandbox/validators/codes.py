@@ -52,19 +52,18 @@ class CodeChecker:
         self.issued_at = document.issued_at
         self.code_lists = sandbox.state.code_lists
         self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
-        #: (table, code) -> its validity in Unix seconds.
-        self.dated = {(row["list"], row["code"]): row for row in sandbox.db.code_all()}
+        self.code_periods = sandbox.state.code_periods
 
     def check_code(
         self, table: str, text: str, path: str, attribute: str = "_"
     ) -> Iterator[Finding]:
         """Yield a finding if a code is not in its list, or not valid at the time of issue."""
-        name, span = LIST_NAMES[table], self.dated.get((table, text))
+        name, period = LIST_NAMES[table], self.code_periods.get(table, {}).get(text)
         listed = self.code_lists.get(table) or BUILT_IN[table].codes
-        if span is None and text not in listed:
+        if period is None and text not in listed:
             message = f"Value {text} is not in the list of {name} codes."
             yield finding_at(path, "CV302", message, attribute)
-        elif span and not span["active_from"] <= self.issued_at < span["active_to"]:
+        elif period and not period[0] <= self.issued_at < period[1]:
             message = f"The {name} code {text} was not active when the document was issued."
             yield finding_at(path, "CF320", message, attribute)
 

@@ -195,7 +195,7 @@ def check_owner(signature: Signature) -> Iterator[Violation]:
     tin = signature.subject(NameOID.ORGANIZATION_IDENTIFIER)
     number = signature.subject(NameOID.SERIAL_NUMBER)
     if tin and well_formed_tin(tin):
-        if sandbox.controls.strict_register and sandbox.db.taxpayer_get(tin=tin) is None:
+        if sandbox.controls.strict_register and tin not in sandbox.state.taxpayers:
             yield "DS330", CERTIFICATE
         if tin not in (row["taxpayer"], row["intermediary_tin"]):
             yield "DS311", CERTIFICATE
@@ -208,7 +208,7 @@ def check_owner(signature: Signature) -> Iterator[Violation]:
 
 def registrations(signature: Signature, tin: str) -> set[str]:
     """Return the registered numbers of a taxpayer, and for the issuer also the document's."""
-    known = {each["value"] for each in signature.sandbox.db.identity_list(tin=tin)}
+    known = {number for _, number in signature.sandbox.state.identities(tin)}
     if tin == signature.row["taxpayer"]:
         known.add(signature.document.issuer.identity[1])
     return {normalize(number) for number in known - {"", "NA", TIN_ONLY}}

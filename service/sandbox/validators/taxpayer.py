@@ -28,14 +28,14 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
 
 def check_intermediary(row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the intermediary that sent the document is no longer permitted to."""
-    client = row["intermediary_tin"] and sandbox.db.client_get(client_id=row["client_id"])
-    if not client:
+    client = sandbox.state.clients.get(row["client_id"])
+    if not row["intermediary_tin"] or client is None:
         return
-    known = sandbox.db.taxpayer_get(tin=client["tin"])
-    is_blocked = client["blocked"] or (known and known["blocked"])
+    known = sandbox.state.taxpayers.get(client.tin)
+    is_blocked = client.blocked or (known and known.blocked)
     if is_blocked or not may_act_for(client, row["taxpayer"]):
         problem = "active" if is_blocked else "authorised"
-        message = f"The intermediary {client['tin']} is not {problem}."
+        message = f"The intermediary {client.tin} is not {problem}."
         yield Finding(None, message, "intermediary")
 
 
@@ -62,11 +62,11 @@ def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Findin
 
 def check_registered(party: UblParty, sandbox: Sandbox) -> Iterator[Finding]:
     """Yield a finding if the party's TIN or identity is not registered, or is blocked."""
-    known = sandbox.db.taxpayer_get(tin=party.tin)
+    known = sandbox.state.taxpayers.get(party.tin)
     if not well_formed_tin(party.tin) or (sandbox.controls.strict_register and not known):
         code = "ERR406" if party.role == "BUYER" else None
         yield make_finding(party, code, f"TIN {party.tin} is not valid.")
-    elif known and known["blocked"]:
+    elif known and known.blocked:
         yield make_finding(party, None, f"The taxpayer {party.tin} is not active.")
     elif not has_own_identity(party, sandbox):
         message = f"{' '.join(party.identity)} does not belong to the TIN {party.tin}."
@@ -80,7 +80,7 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
     """
     if party.identity[1] == "NA":
         return False
-    known = [tuple(row) for row in sandbox.db.identity_list(tin=party.tin)]
+    known = sandbox.state.identities(party.tin)
     return not known or party.identity[1] == TIN_ONLY or party.identity in known
 
 
