@@ -1,8 +1,8 @@
 """The table of the codes in error bodies, with what a client can do about each."""
 
+import csv
+from pathlib import Path
 from typing import NamedTuple
-
-from service import json_codec
 
 
 class ErrorCode(NamedTuple):
@@ -13,6 +13,7 @@ class ErrorCode(NamedTuple):
     remedy: str
 
 
+_HEAD, *_ROWS = csv.reader(Path(__file__).with_suffix(".csv").read_text("utf-8").splitlines())
 #: Every `code` of an error body. docs/errors.md is generated from it. The codes of a cancellation
 #: that the authority refuses are the authority's own.
-CODES = {code: ErrorCode(**row) for code, row in json_codec.load_data(__file__).items()}
+CODES = {code: ErrorCode(*row) for code, *row in _ROWS}
