@@ -19,7 +19,6 @@ from service.json_types import Json, JsonObject
 PREFIX = "#/components/schemas/"
 #: Files whose definitions keep their names; definitions of other files get the file's as a prefix.
 SHARED = {"common", "records"}
-FILE_ONLY = {"$schema", "$id", "$defs", "title"}
 #: Keywords that describe a place. A reference with such siblings still refers to a component.
 ANNOTATIONS = {"description", "default", "examples"}
 UNCHANGED = {"const", "enum", "default", "examples"}
@@ -166,7 +165,7 @@ def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dic
         }
         if stem not in SHARED:
             found[component_name(stem)] = {
-                key: value for key, value in schema.items() if key not in FILE_ONLY
+                key: value for key, value in schema.items() if key != "$defs"
             }
         if taken := found.keys() & sources.keys():
             raise ValueError(f"Two schemas would be the component {min(taken)}.")

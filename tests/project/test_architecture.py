@@ -312,11 +312,6 @@ def references(value: Any) -> Iterator[str]:
             yield from references(member)
 
 
-@pytest.mark.parametrize("name", schema.ALL)
-def test_schema_id_equals_its_file_name(name: str) -> None:
-    assert schema.ALL[name]["$id"] == f"{name}.json"
-
-
 def test_every_schema_pattern_has_an_error_message() -> None:
     patterns = set(_patterns(schema.ALL))
     instants = {pattern for pattern in patterns if "[Tt ]" in pattern}
