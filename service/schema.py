@@ -40,8 +40,28 @@ def _load_schemas() -> dict[str, Schema]:
     files = {
         path.stem: json_codec.loads(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))
     }
+    files["records"] = _complete_record(files["records"])
     _add_document_members(files)
     return files
+
+
+def _complete_record(part: Any) -> Any:
+    """Return a part of records.json with the type and the required members of its objects.
+
+    All members are required, except for those that `optional` names.
+    """
+    if isinstance(part, list):
+        return [_complete_record(entry) for entry in cast(list[Any], part)]
+    if not isinstance(part, dict):
+        return part
+    source, whole = cast(JsonObject, part), JsonObject()
+    optional = source.pop("optional", ())
+    for keyword, value in source.items():
+        if keyword == "properties":
+            whole.setdefault("type", "object")
+            whole.setdefault("required", [name for name in value if name not in optional])
+        whole[keyword] = _complete_record(value)
+    return {keyword: value for keyword, value in whole.items() if value or keyword != "required"}
 
 
 def name_in_record(name: str) -> str:
