@@ -70,10 +70,15 @@ def name_in_record(name: str) -> str:
 
 
 def _add_document_members(files: Mapping[str, Schema]) -> None:
-    """Add the optional members of invoices and notes to their bodies, records and exports."""
+    """Add the optional members of invoices and notes to their bodies, records and exports.
+
+    A note to create has all members of an update.
+    """
     members = files["common"]["$defs"]["document_members"]["properties"]
-    for body in ("invoice_update", "adjustment_note_create", "adjustment_note_update"):
+    for body in ("invoice_update", "adjustment_note_update"):
         files[body]["properties"].update(members)
+    note_changes = files["adjustment_note_update"]["properties"]
+    files["adjustment_note_create"]["properties"].update(note_changes)
     recorded = {name_in_record(name): member for name, member in members.items()}
     for kind in ("Invoice", "AdjustmentNote", "ConsolidatedInvoice"):
         files["records"]["$defs"][kind]["properties"].update(recorded)
