@@ -52,11 +52,9 @@ def declare_note_creation(invoices: Documents) -> None:
     """Declare the operation that creates a note for a kind of invoice."""
     Operation(
         invoices.group,
-        "POST",
-        f"{invoices.record_path}/adjustment-note",
+        f"POST {invoices.record_path}/adjustment-note",
         f"Create an adjustment note for {invoices.kind.with_article}",
         "Created",
-        status=201,
         message=CREATED,
         body="adjustment_note_create",
         errors=(*map(_refuse_note, states.NOTE_MESSAGES), CODE_USED, REFERENCE_USED),

@@ -32,8 +32,7 @@ REMOVED = "Signing certificate removed."
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/companies/signing-certificate",
+    "GET /api/companies/signing-certificate",
     "Get the certificate that signs the company's documents",
     "SigningCertificateAnswer",
     errors=(not_found(NOUN),),
@@ -47,8 +46,7 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/companies/signing-certificate",
+    "PUT /api/companies/signing-certificate",
     "Store a certificate and its private key",
     "SigningCertificateAnswer",
     body="signing_certificate_update",
@@ -81,8 +79,7 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
 
 @Operation(
     GROUP,
-    "DELETE",
-    "/api/companies/signing-certificate",
+    "DELETE /api/companies/signing-certificate",
     "Remove the certificate and its private key",
     "Success",
     message=REMOVED,

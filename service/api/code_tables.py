@@ -25,8 +25,7 @@ BUILT_IN, IMPORTED = "built_in", "imported"
 
 @Operation(
     GROUP,
-    "GET",
-    PATH,
+    f"GET {PATH}",
     "List the code tables",
     "CodeTableList",
     description="In the order of their names, without their codes.",
@@ -40,8 +39,7 @@ async def list_code_tables(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "GET",
-    f"{PATH}/{{name}}",
+    f"GET {PATH}/{{name}}",
     "Get a code table",
     "CodeTableAnswer",
     query=(*PAGE, SEARCH),

@@ -28,8 +28,7 @@ TIN_IN_USE = (
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/companies",
+    "GET /api/companies",
     "Get the company of the key",
     "CompanyAnswer",
     description="`readiness` lists what the company needs before it can submit documents.",
@@ -42,8 +41,7 @@ async def get_company(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/companies",
+    "PUT /api/companies",
     "Update the company of the key",
     "CompanyAnswer",
     body="company_update",

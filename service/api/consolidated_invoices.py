@@ -77,11 +77,9 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/consolidated-invoices",
+    "POST /api/consolidated-invoices",
     "Create a consolidated invoice",
     "Created",
-    status=201,
     message=CREATED,
     body="consolidated_invoice_create",
     errors=(
@@ -114,8 +112,7 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/consolidated-invoices/plan",
+    "POST /api/consolidated-invoices/plan",
     "Plan a consolidated invoice",
     "ConsolidationPlan",
     body="consolidated_invoice_plan",
@@ -165,8 +162,7 @@ async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> w
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/consolidated-invoices/summary",
+    "POST /api/consolidated-invoices/summary",
     "Summarize the sales of a month that can be consolidated",
     "ConsolidationSummary",
     body="consolidated_invoice_summary",

@@ -27,8 +27,7 @@ PAGE_HEADERS = {
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/openapi.json",
+    "GET /api/openapi.json",
     "Get this description",
     "Description",
     description="OpenAPI 3.1, for client generators and other tools.",
@@ -55,8 +54,7 @@ for place, file, content_type, noun in (
 ):
     Operation(
         GROUP,
-        "GET",
-        place,
+        f"GET {place}",
         f"Get the {noun.replace('_', ' ')} that renders this description",
         content_type,
         description="It loads nothing from other sites.",

@@ -96,8 +96,7 @@ def declare_reading(documents: Documents) -> None:
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
     Operation(
         documents.group,
-        "GET",
-        path,
+        f"GET {path}",
         f"List {plural}",
         f"{documents.schema}List",
         query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
@@ -106,8 +105,7 @@ def declare_reading(documents: Documents) -> None:
     )(partial(list_records, name=kind.name, filters=documents.filters, sorts=DOCUMENT_SORTS))
     Operation(
         documents.group,
-        "GET",
-        f"{path}/export-all",
+        f"GET {path}/export-all",
         f"Export all {plural}",
         f"{documents.schema}Exports",
         description=f"Every {kind.noun} of the company, newest first, without pages.",
@@ -116,8 +114,7 @@ def declare_reading(documents: Documents) -> None:
     )(partial(_export_documents, documents))
     Operation(
         documents.group,
-        "GET",
-        documents.record_path,
+        f"GET {documents.record_path}",
         f"Get {kind.with_article}",
         documents.schema,
         description="The ETag of the response can be sent as `If-Match` with a change.",
@@ -126,8 +123,7 @@ def declare_reading(documents: Documents) -> None:
     )(partial(get_record, statement=documents.get, noun=kind.title))
     Operation(
         documents.group,
-        "GET",
-        f"{documents.record_path}/export",
+        f"GET {documents.record_path}/export",
         f"Export {kind.with_article}",
         f"{documents.schema}Export",
         description="A JSON file for other systems, named after the full code.",
@@ -171,8 +167,7 @@ def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
     kind = documents.kind
     Operation(
         documents.group,
-        "PUT",
-        documents.record_path,
+        f"PUT {documents.record_path}",
         f"Update {kind.with_article}",
         "Stored" if kind is INVOICE else "Updated",
         message=f"{kind.title} updated.",
@@ -189,8 +184,7 @@ def declare_deletion(documents: Documents) -> None:
     further = (in_consolidated_error(),) if kind is INVOICE else ()
     Operation(
         documents.group,
-        "DELETE",
-        documents.record_path,
+        f"DELETE {documents.record_path}",
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",
         message=f"{kind.title} deleted.",

@@ -80,8 +80,7 @@ has_buyer = partial(
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/einvoice-requests",
+    "GET /api/einvoice-requests",
     "List e-invoice requests",
     "EinvoiceRequestList",
     query=(*pagination.PAGE, *FILTERS, filters.sort_by(SORTS)),
@@ -94,11 +93,9 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/einvoice-requests",
+    "POST /api/einvoice-requests",
     "Create an e-invoice request",
     "Created",
-    status=201,
     message=CREATED,
     body="einvoice_request_create",
     description="Stores the buyer's request as Pending. All members but `invoiceCode` describe the "
@@ -132,8 +129,7 @@ async def create_einvoice_request(request: web.Request, body: JsonObject) -> web
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/einvoice-requests/{id}",
+    "GET /api/einvoice-requests/{id}",
     "Get an e-invoice request",
     "EinvoiceRequest",
     description="With the buyer that it names and the company as supplier.",
@@ -146,8 +142,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/einvoice-requests/{id}",
+    "PUT /api/einvoice-requests/{id}",
     "Update, approve or reject an e-invoice request",
     "RequestUpdated",
     message=UPDATED,
@@ -193,8 +188,7 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
 
 @Operation(
     GROUP,
-    "DELETE",
-    "/api/einvoice-requests/{id}",
+    "DELETE /api/einvoice-requests/{id}",
     "Delete an e-invoice request",
     "Success",
     message=DELETED,

@@ -40,8 +40,7 @@ ONLY_TYPES = QueryParameter(
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/events",
+    "GET /api/events",
     "List events",
     "EventList",
     query=(AFTER, LIMIT, ONLY_TYPES),

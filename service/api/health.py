@@ -21,8 +21,7 @@ _STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_
 
 @Operation(
     GROUP,
-    "GET",
-    "/healthz",
+    "GET /healthz",
     "Get the liveness of the process",
     "Health",
     description="200 while the process runs. Asks neither PostgreSQL nor the portal.",
@@ -34,8 +33,7 @@ async def get_liveness(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "GET",
-    "/readyz",
+    "GET /readyz",
     "Get the readiness of the service",
     "Readiness",
     errors=(ErrorResponse(503, "Readiness", _STARTING), Unavailable(UNAVAILABLE)),
@@ -62,8 +60,7 @@ async def get_readiness(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "GET",
-    "/metrics",
+    "GET /metrics",
     "Get the metrics for Prometheus",
     "text/plain",
     description="In the text format of Prometheus: of the process, and gauges of the database.",

@@ -47,8 +47,7 @@ def _declare_reading(
     path = f"/api/integrations/{name}s"
     Operation(
         GROUP,
-        "GET",
-        path,
+        f"GET {path}",
         f"List {name}s",
         f"{schema_name}List",
         query=(*FILTERS, *pagination.PAGE),
@@ -57,8 +56,7 @@ def _declare_reading(
     )(partial(_list, page))
     Operation(
         GROUP,
-        "GET",
-        f"{path}/{{id}}",
+        f"GET {path}/{{id}}",
         summary,
         schema_name,
         description=description,
@@ -112,11 +110,9 @@ _declare_reading(
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/integrations/users",
+    "POST /api/integrations/users",
     "Create a user",
     "IntegrationUser",
-    status=201,
     body="integration_user_create",
     errors=(EMAIL_USED,),
     description="The e-mail address must be new in the account. The response is the record.",
@@ -137,8 +133,7 @@ async def create_user(request: web.Request, body: JsonObject) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/integrations/users/{id}",
+    "PUT /api/integrations/users/{id}",
     "Update a user",
     "IntegrationUser",
     body="integration_user_update",
@@ -158,8 +153,7 @@ async def update_user(request: web.Request, body: JsonObject) -> web.Response:
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/integrations/users/{id}/organizations",
+    "GET /api/integrations/users/{id}/organizations",
     "List the organizations of a user",
     "IntegrationMemberships",
     description="All organizations of which the user is a member, without pages.",
@@ -182,8 +176,7 @@ _declare_reading(
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/integrations/organizations/{id}",
+    "PUT /api/integrations/organizations/{id}",
     "Update an organization",
     "IntegrationOrganization",
     body="integration_organization_update",

@@ -41,11 +41,9 @@ REFERENCE_USED = CONSTRAINTS["invoices_reference_once"]()
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/invoices",
+    "POST /api/invoices",
     "Create an invoice",
     "Stored",
-    status=201,
     message=CREATED,
     body="invoice_create",
     errors=(CODE_USED, REFERENCE_USED),

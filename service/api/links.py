@@ -40,12 +40,10 @@ def declare(documents: Documents) -> None:
     pending = (Conflict(NOT_PENDING, code="not_pending"),) if kind is INVOICE else ()
     Operation(
         documents.group,
-        "POST",
-        path,
+        f"POST {path}",
         f"Create a link to {kind.with_article}",
         "DocumentLinkCreated",
         name=f"create_{kind.name}_link",
-        status=201,
         message=CREATED,
         body="document_link_create",
         errors=(Conflict(TOO_MANY, code="too_many_links"), *pending),
@@ -55,8 +53,7 @@ def declare(documents: Documents) -> None:
     )(partial(create_link, kind))
     Operation(
         documents.group,
-        "GET",
-        path,
+        f"GET {path}",
         f"List the links to {kind.with_article}",
         "DocumentLinks",
         name=f"list_{kind.name}_links",
@@ -64,8 +61,7 @@ def declare(documents: Documents) -> None:
     )(partial(list_of_document, kind, sql.document_link_list))
     Operation(
         documents.group,
-        "DELETE",
-        f"{path}/{{link_id}}",
+        f"DELETE {path}/{{link_id}}",
         "Revoke a link",
         "Success",
         name=f"revoke_{kind.name}_link",

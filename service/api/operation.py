@@ -4,7 +4,7 @@ A module with handlers has the group of its operations, to which a decorator add
 
     GROUP = Group("Webhooks", NOUN)
 
-    @Operation(GROUP, "GET", "/api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+    @Operation(GROUP, "GET /api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
     async def get_webhook(request: web.Request) -> web.Response: ...
 
 table.py joins these lists. The routes and the OpenAPI description are derived from the table.
@@ -107,20 +107,19 @@ class Group:
 class Operation:
     """A method on a path. As the decorator of its handler, it adds itself to its group.
 
-    `summary` and `description` are for clients. `response` is the success response: a schema in
-    records.json, or a media type; `message` is its message. `body` is the schema of the request in
-    schemas/. `errors` are those of this operation alone, without the 404 for an unknown `{id}`,
-    whose subject is `noun`. `is_record` marks a response with one record and its ETag, `is_file` a
-    download. `name` is a verb and its object, such as create_invoice: by default the name of the
-    handler. Several operations with one handler have a name each.
+    `route` is both, such as `GET /api/invoices`. `summary` and `description` are for clients.
+    `response` is the success response: a schema in records.json, or a media type; `message` is its
+    message. `body` is the schema of the request in schemas/. `errors` are those of this operation
+    alone, without the 404 for an unknown `{id}`, whose subject is `noun`. `is_record` marks a
+    response with one record and its ETag, `is_file` a download. `name` is a verb and its object,
+    such as create_invoice: by default the name of the handler. Several operations with one handler
+    have a name each.
     """
 
     group: Group = field(repr=False, compare=False)
-    method: str
-    path: str
+    route: str
     summary: str
     response: str
-    status: int = 200
     message: str = ""
     body: str = ""
     query: tuple[QueryParameter, ...] = ()
@@ -138,6 +137,21 @@ class Operation:
         noun = self.noun or self.group.noun
         self.group.operations.append(replace(self, handler=handler, name=name, noun=noun))
         return handler
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with the names of its variable parts in braces."""
+        return self.route.partition(" ")[2]
+
+    @property
+    def status(self) -> int:
+        """The status of the success response."""
+        return 201 if self.name.startswith("create_") else 200
 
     @property
     def operation_id(self) -> str:

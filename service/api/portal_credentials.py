@@ -36,8 +36,7 @@ TOO_MANY = "Too many tests of portal credentials, please slow down."
 
 @Operation(
     GROUP,
-    "GET",
-    PATH,
+    f"GET {PATH}",
     "Get the company's own portal credentials, without the secret",
     "PortalCredentialsAnswer",
     errors=(not_found(NOUN),),
@@ -51,8 +50,7 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    PATH,
+    f"PUT {PATH}",
     "Log in to the portal with the company's own client",
     "PortalCredentialsAnswer",
     body="portal_credentials_update",
@@ -92,8 +90,7 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
 
 @Operation(
     GROUP,
-    "DELETE",
-    PATH,
+    f"DELETE {PATH}",
     "Remove the company's own portal credentials",
     "Success",
     message=REMOVED,

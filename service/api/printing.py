@@ -73,8 +73,7 @@ def declare(documents: Documents) -> None:
     kind, path = documents.kind, documents.record_path
     Operation(
         documents.group,
-        "GET",
-        f"{path}/print",
+        f"GET {path}/print",
         f"Print {kind.with_article}",
         "text/html",
         description="A page for paper and screen, without scripts. For a submitted document it "
@@ -85,8 +84,7 @@ def declare(documents: Documents) -> None:
     for extension, media_type in PICTURES.items():
         Operation(
             documents.group,
-            "GET",
-            f"{path}/qr.{extension}",
+            f"GET {path}/qr.{extension}",
             f"Get the QR code of the validation link as {extension.upper()}",
             media_type,
             errors=(NotFound(NO_LINK.format(noun=kind.noun)),),

@@ -56,8 +56,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     reissue_errors = () if kind is CONSOLIDATED else (already_cancelled(kind),)
     Operation(
         documents.group,
-        "POST",
-        f"{path}/preflight",
+        f"POST {path}/preflight",
         f"Run the portal's checks on {kind.with_article}",
         "PreflightAnswer",
         body="preflight",
@@ -67,8 +66,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     )(partial(preflight, kind))
     Operation(
         documents.group,
-        "POST",
-        f"{path}/submit-to-portal",
+        f"POST {path}/submit-to-portal",
         f"Submit {kind.with_article} to the portal",
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
@@ -81,8 +79,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     )(partial(submit, documents))
     Operation(
         documents.group,
-        "POST",
-        f"{path}/{documents.cancelling}",
+        f"POST {path}/{documents.cancelling}",
         "Cancel the latest submitted document",
         "Success",
         message=CANCELLED,
@@ -105,8 +102,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     )(partial(cancel_latest, documents))
     Operation(
         documents.group,
-        "GET",
-        f"{path}/submitted-documents",
+        f"GET {path}/submitted-documents",
         f"List the submitted documents of {kind.with_article}",
         "SubmittedDocuments",
         description="All of them, newest first. Each submission creates a new one.",
@@ -114,8 +110,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
     )(partial(list_of_document, kind, sql.submitted_document_page))
     Operation(
         documents.group,
-        "GET",
-        f"{path}/submitted-documents/{{submitted_document_id}}",
+        f"GET {path}/submitted-documents/{{submitted_document_id}}",
         "Get a submitted document",
         "SubmittedDocument",
         errors=(not_found(SUBMITTED_DOCUMENT),),

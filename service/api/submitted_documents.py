@@ -17,8 +17,7 @@ FILTERS = (
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/submitted-documents",
+    "GET /api/submitted-documents",
     "List the submitted documents of the company",
     "SubmittedDocumentList",
     query=(*pagination.PAGE, *FILTERS),

@@ -41,8 +41,7 @@ TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/validation/tin",
+    "POST /api/validation/tin",
     "Validate a TIN",
     "Validity",
     body="validation_tin",
@@ -76,8 +75,7 @@ async def validate_tin(request: web.Request, body: JsonObject) -> web.Response:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/validation/invoice-code",
+    "POST /api/validation/invoice-code",
     "Check an invoice code",
     "CodeIsFree",
     body="validation_invoice_code",
@@ -94,8 +92,7 @@ async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.R
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/validation/adjustment-note-code",
+    "POST /api/validation/adjustment-note-code",
     "Check an adjustment note code",
     "CodeIsFree",
     body="validation_adjustment_note_code",

@@ -40,8 +40,7 @@ FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/webhooks",
+    "GET /api/webhooks",
     "List webhooks",
     "WebhookList",
     query=pagination.PAGE,
@@ -56,11 +55,9 @@ async def list_webhooks(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/webhooks",
+    "POST /api/webhooks",
     "Create a webhook",
     "WebhookCreated",
-    status=201,
     message=CREATED,
     body="webhook_create",
     errors=(
@@ -90,8 +87,7 @@ async def create_webhook(request: web.Request, body: JsonObject) -> web.Response
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/webhooks/{id}",
+    "GET /api/webhooks/{id}",
     "Get a webhook",
     "Webhook",
     description="Without its secret. The ETag does not depend on its counters.",
@@ -107,8 +103,7 @@ async def get_webhook(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "PUT",
-    "/api/webhooks/{id}",
+    "PUT /api/webhooks/{id}",
     "Update a webhook",
     "Success",
     message=UPDATED,
@@ -131,8 +126,7 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
 
 @Operation(
     GROUP,
-    "DELETE",
-    "/api/webhooks/{id}",
+    "DELETE /api/webhooks/{id}",
     "Delete a webhook",
     "Success",
     message=DELETED,
@@ -149,8 +143,7 @@ async def delete_webhook(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/webhooks/{id}/rotate-secret",
+    "POST /api/webhooks/{id}/rotate-secret",
     "Replace the secret of a webhook",
     "WebhookSecret",
     message=ROTATED,
@@ -178,8 +171,7 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
 
 @Operation(
     GROUP,
-    "GET",
-    "/api/webhooks/{id}/deliveries",
+    "GET /api/webhooks/{id}/deliveries",
     "List the deliveries of a webhook",
     "WebhookDeliveryList",
     query=(*pagination.PAGE, *FILTERS),
@@ -196,8 +188,7 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
 
 @Operation(
     GROUP,
-    "POST",
-    "/api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
+    "POST /api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
     "Deliver an event again",
     "Success",
     message=REDELIVERED,
