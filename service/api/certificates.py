@@ -11,10 +11,10 @@ from service import json_codec
 from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
-from service.db.encryption import MissingSecretKey
+from service.db.encryption import SIGNING_KEY, MissingSecretKey
 from service.db.statements import sql
 from service.documents.signing import certificate
-from service.errors import Conflict, ValidationError, violation
+from service.errors import ValidationError, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import check_if_match, not_found, or_not_found
@@ -26,7 +26,6 @@ from service.submission.context import SUBMISSION_CONTEXT
 GROUP = Group("Company")
 
 NOUN = "Signing certificate"
-NO_SECRET_KEY = "The service cannot store private keys: SECRET_KEY is not set. Ask the operator."
 REMOVED = "Signing certificate removed."
 
 
@@ -40,7 +39,6 @@ REMOVED = "Signing certificate removed."
     is_record=True,
 )
 async def get_signing_certificate(request: web.Request) -> web.Response:
-    """Return the certificate."""
     return await get_own_record(request, _read_record, NOUN)
 
 
@@ -52,15 +50,11 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     body="signing_certificate_update",
     errors=(
         ValidationError([violation("/key", "match", certificate.OTHER_KEY)]),
-        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
+        MissingSecretKey(SIGNING_KEY),
     ),
     description="Replaces the previous ones. The key is stored encrypted and never returned.",
 )
 async def set_signing_certificate(request: web.Request, body: JsonObject) -> web.Response:
-    """Store a certificate and its private key, replacing the previous ones.
-
-    Raises ValidationError with all violations, Conflict if SECRET_KEY is not set.
-    """
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
     async with database.reading(company) as conn:
@@ -70,10 +64,7 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)
         await check_if_match(request, conn, _read_record, company=company)
-        try:
-            await signers.store(conn, vault, company, signer, form)
-        except MissingSecretKey:
-            raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
+        await signers.store(conn, vault, company, signer, form)
         return responses.json_text_response(await _read_record(conn, company) or "")
 
 
@@ -87,7 +78,6 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     description="Later documents are signed with the certificate of the service, if it has one.",
 )
 async def delete_signing_certificate(request: web.Request) -> web.Response:
-    """Delete the certificate and its private key."""
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)

@@ -9,6 +9,7 @@ from aiohttp import web
 from service.api.operation import Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
+from service.db.encryption import PORTAL_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.documents.ubl import parties
 from service.errors import BadRequest, Conflict, TooManyRequests, Unavailable, retry_after
@@ -25,7 +26,6 @@ GROUP = Group("Company")
 
 PATH = "/api/companies/portal-credentials"
 NOUN = "Portal credentials"
-NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
 BUSY = (
     "The portal credentials cannot be changed while documents are being submitted, validated or "
     "cancelled. Please try again when the portal has validated them."
@@ -44,7 +44,6 @@ TOO_MANY = "Too many tests of portal credentials, please slow down."
     is_record=True,
 )
 async def get_portal_credentials(request: web.Request) -> web.Response:
-    """Return the credentials without their secret."""
     return await get_own_record(request, _read_record, NOUN)
 
 
@@ -58,7 +57,7 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
         BadRequest(
             login_check.REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
         ),
-        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
+        MissingSecretKey(PORTAL_SECRET),
         Conflict(BUSY, code="tin_in_use"),
         Unavailable(login_check.NOT_TESTED, code="portal_unavailable"),
     ),
@@ -66,14 +65,9 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
     "is stored encrypted and never returned.",
 )
 async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.Response:
-    """Test and store the credentials of the company's own client.
-
-    Raises Conflict without SECRET_KEY or while documents are under way, BadRequest if the portal
-    refuses the login, Unavailable if the login cannot be tested.
-    """
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     if not context.config.secret_key:
-        raise Conflict(NO_SECRET_KEY, code="encryption_not_configured")
+        raise MissingSecretKey(PORTAL_SECRET)
     login = Login(body["client_id"], body["client_secret"], is_own=True)
     async with company_transaction(request) as conn:
         own = OwnClient(await _lock(request, conn, company), login)
@@ -99,7 +93,6 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     "company sent with its own client.",
 )
 async def delete_portal_credentials(request: web.Request) -> web.Response:
-    """Remove the credentials with their secret. Raises Conflict while documents are under way."""
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         or_not_found(await _read_record(conn, company), NOUN)

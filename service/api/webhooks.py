@@ -22,7 +22,6 @@ DELIVERY = "Delivery"
 GROUP = Group("Webhooks", NOUN)
 
 MOST = 20  # endpoints of a company
-NO_SECRET_KEY = "The service cannot store secrets: SECRET_KEY is not set. Ask the operator."
 TOO_MANY = f"A company can have at most {MOST} webhooks."
 DISABLED = "The webhook is disabled; enable it first."
 CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
@@ -47,7 +46,6 @@ FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
     description="Newest first.",
 )
 async def list_webhooks(request: web.Request) -> web.Response:
-    """Return a page of endpoints."""
     page = pagination.read_page(request)
     row = await read_own(request, sql.webhook_page, per_page=page.per_page, offset=page.offset)
     return page_response(page, row)
@@ -60,17 +58,10 @@ async def list_webhooks(request: web.Request) -> web.Response:
     "WebhookCreated",
     message=CREATED,
     body="webhook_create",
-    errors=(
-        Conflict(TOO_MANY, code="too_many_webhooks"),
-        Conflict(NO_SECRET_KEY, code="encryption_not_configured"),
-    ),
+    errors=(Conflict(TOO_MANY, code="too_many_webhooks"), MissingSecretKey(WEBHOOK_SECRET)),
     description="Deliveries are signed as Standard Webhooks. The secret is returned only here.",
 )
 async def create_webhook(request: web.Request, body: JsonObject) -> web.Response:
-    """Store an endpoint for future events. Only this response contains its secret.
-
-    Raises Conflict if the company has MOST endpoints, or if SECRET_KEY is not set.
-    """
     _reject_url(request, body)
     company, secret = request[app_keys.COMPANY], signature.new_secret()
     sealed = _seal(request, secret)
@@ -94,7 +85,6 @@ async def create_webhook(request: web.Request, body: JsonObject) -> web.Response
     is_record=True,
 )
 async def get_webhook(request: web.Request) -> web.Response:
-    """Return an endpoint."""
     row = or_not_found(
         await read_own(request, sql.webhook_whole, id=read_path_id(request, NOUN)), NOUN
     )
@@ -112,10 +102,6 @@ async def get_webhook(request: web.Request) -> web.Response:
     "pending deliveries and all future events.",
 )
 async def update_webhook(request: web.Request, body: JsonObject) -> web.Response:
-    """Merge the sent members.
-
-    An endpoint that is enabled again receives pending deliveries and all future events.
-    """
     _reject_url(request, body)
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
@@ -133,7 +119,6 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
     description="Deletes its deliveries too. The events remain in the feed.",
 )
 async def delete_webhook(request: web.Request) -> web.Response:
-    """Delete an endpoint and its log. The events remain."""
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "webhook", NOUN, key)
@@ -148,15 +133,11 @@ async def delete_webhook(request: web.Request) -> web.Response:
     "WebhookSecret",
     message=ROTATED,
     body="webhook_action",
-    errors=(Conflict(NO_SECRET_KEY, code="encryption_not_configured"),),
+    errors=(MissingSecretKey(WEBHOOK_SECRET),),
     description="The new secret is returned only here. Deliveries are signed with both secrets "
     "until `previous_valid_until`.",
 )
 async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.Response:
-    """Replace the secret. Only this response contains the new one.
-
-    Deliveries are signed with both for WEBHOOK_ROTATION_SECONDS.
-    """
     key = read_key(request, NOUN)
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with company_transaction(request) as conn:
@@ -178,7 +159,6 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
     description="Newest first.",
 )
 async def list_webhook_deliveries(request: web.Request) -> web.Response:
-    """Return a page of the delivery log of an endpoint, newest first."""
     page = pagination.read_page(request, FILTERS)
     webhook_id = read_path_id(request, NOUN)
     window = {"per_page": page.per_page, "offset": page.offset, **page.filters}
@@ -197,7 +177,6 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     description="Makes the delivery due at once, in any status. The webhook must be enabled.",
 )
 async def redeliver_event(request: web.Request, body: JsonObject) -> web.Response:
-    """Make a delivery due at once, in any state. Raises Conflict if its endpoint is disabled."""
     company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     delivery_id = read_path_id(request, DELIVERY, "delivery_id")
     async with company_transaction(request) as conn:
@@ -216,13 +195,9 @@ async def redeliver_event(request: web.Request, body: JsonObject) -> web.Respons
 
 
 def _seal(request: web.Request, secret: bytes) -> bytes:
-    """Return the encrypted secret. Raises Conflict if SECRET_KEY is not set."""
-    try:
-        return request.app[SUBMISSION_CONTEXT].signers.vault.seal(
-            secret, request[app_keys.COMPANY], WEBHOOK_SECRET
-        )
-    except MissingSecretKey:
-        raise Conflict(NO_SECRET_KEY, code="encryption_not_configured") from None
+    """Return the encrypted secret. Raises MissingSecretKey."""
+    vault = request.app[SUBMISSION_CONTEXT].signers.vault
+    return vault.seal(secret, request[app_keys.COMPANY], WEBHOOK_SECRET)
 
 
 def _reject_url(request: web.Request, body: JsonObject) -> None:

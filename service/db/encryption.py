@@ -10,6 +10,8 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from service.errors import Conflict
+
 #: The purposes of secrets, to which they are bound.
 SIGNING_KEY = "signing key"
 WEBHOOK_SECRET = "webhook secret"
@@ -18,8 +20,16 @@ PORTAL_SECRET = "portal secret"
 _VERSION_BYTES, _NONCE_BYTES = 4, 12
 
 
-class MissingSecretKey(Exception):
+class MissingSecretKey(Conflict):
     """SECRET_KEY is not set, so nothing can be encrypted."""
+
+    code = "encryption_not_configured"
+
+    def __init__(self, purpose: str) -> None:
+        secrets = "private keys" if purpose == SIGNING_KEY else "secrets"
+        super().__init__(
+            f"The service cannot store {secrets}: SECRET_KEY is not set. Ask the operator."
+        )
 
 
 class DecryptionError(Exception):
@@ -39,7 +49,7 @@ class Vault:
     def seal(self, secret: bytes, company_id: int, purpose: str) -> bytes:
         """Return the encrypted secret. Raises MissingSecretKey."""
         if self.version is None:
-            raise MissingSecretKey("SECRET_KEY is not set.")
+            raise MissingSecretKey(purpose)
         nonce = os.urandom(_NONCE_BYTES)
         encrypted = self._keys[self.version].encrypt(nonce, secret, _bound(company_id, purpose))
         return self.version + nonce + encrypted

@@ -234,7 +234,7 @@ def _read(file: Path, variable: str) -> str:
 async def store(
     conn: Connection, vault: Vault, company_id: int, signer: certificate.Signer, issuer_form: str
 ) -> None:
-    """Replace a company's signer. The caller has locked the company. Raises NoSecretKey."""
+    """Replace a company's signer. The caller has locked the company. Raises MissingSecretKey."""
     der = signer.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     sealed = vault.seal(der, company_id, SIGNING_KEY)
     await sql.signing_certificate_remove(conn, company_id=company_id)
