@@ -32,7 +32,6 @@ BUILT_IN, IMPORTED = "built_in", "imported"
     is_record=True,
 )
 async def list_code_tables(request: web.Request) -> web.Response:
-    """Return all tables."""
     tables = [_describe(name) for name in sorted(codes.DESCRIPTIONS)]
     return responses.record_response(request, json_codec.dumps({"data": tables}))
 
@@ -48,7 +47,6 @@ async def list_code_tables(request: web.Request) -> web.Response:
     is_record=True,
 )
 async def get_code_table(request: web.Request) -> web.Response:
-    """Return a page of the codes of a table, in the order of the list."""
     name, page = read_path_part(request, "name"), read_page(request, (SEARCH,))
     if name not in codes.DESCRIPTIONS:
         raise not_found(NOUN)

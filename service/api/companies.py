@@ -35,7 +35,6 @@ TIN_IN_USE = (
     is_record=True,
 )
 async def get_company(request: web.Request) -> web.Response:
-    """Return the company."""
     return await get_own_record(request, _read_record, NOUN)
 
 
@@ -56,12 +55,6 @@ async def get_company(request: web.Request) -> web.Response:
     "tin_not_verified. The first verification decides between companies with one unverified TIN.",
 )
 async def update_company(request: web.Request, body: JsonObject) -> web.Response:
-    """Change the sent fields; the setting and the default taxes are replaced as a whole.
-
-    A new TIN is unverified, unless TIN_VERIFICATION is automatic. Raises ValidationError for
-    unknown codes, Conflict while documents are submitted or validated under the present TIN. A TIN
-    that is verified for another company violates companies_tin_once.
-    """
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))

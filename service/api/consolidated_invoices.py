@@ -89,11 +89,6 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     description="From all eligible invoices of a month, or from named ones.",
 )
 async def create_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
-    """Store a draft, and assign its invoices to it.
-
-    Raises ValidationError for a month that has not ended or ended too long ago, for named invoices
-    that must not be consolidated, if no invoice is left, and for a code used in that year.
-    """
     issue_date = parse_document_instant(body, "issueDateTime")
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
@@ -120,10 +115,6 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
     "Changes nothing.",
 )
 async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
-    """Return the contents of a new consolidated invoice, exclusions and violations.
-
-    Changes nothing.
-    """
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
     company = request[app_keys.COMPANY]
 
@@ -172,10 +163,6 @@ async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> w
     "nothing.",
 )
 async def summarize_consolidation(request: web.Request, body: JsonObject) -> web.Response:
-    """Return the number and the amounts of the eligible invoices, and the reasons of the others.
-
-    Changes nothing.
-    """
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 

@@ -34,13 +34,11 @@ PAGE_HEADERS = {
     is_record=True,
 )
 async def get_description(request: web.Request) -> web.Response:
-    """Return the OpenAPI description."""
     described = responses.record_response(request, request.app[DESCRIBE]())
     return responses.compress_fixed(request, described)
 
 
 async def _get_file(name: str, content_type: str, request: web.Request) -> web.Response:
-    """Return a file of the page."""
     response = web.Response(
         body=_read(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
     )

@@ -133,13 +133,11 @@ def declare_reading(documents: Documents) -> None:
 
 
 async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
-    """Return all documents as a file with an array."""
     name = documents.path.rpartition("/")[2]
     return await export_documents(request, documents.statement("export_batch"), f"{name}.json")
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:
-    """Return a document as a file, which is named after its full code."""
     title = documents.kind.title
     document_id = read_path_id(request, title)
     row = or_not_found(

@@ -87,7 +87,6 @@ has_buyer = partial(
     description="Newest first.",
 )
 async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
-    """Return a page of requests."""
     return await list_records(request, "einvoice_request", FILTERS, SORTS)
 
 
@@ -104,9 +103,8 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
 async def create_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
     """Store a pending request.
 
-    Raises ValidationError, also for an unknown code of its buyer. By a link, raises ValidationError
-    for a buyer whom the portal would not accept, Conflict if a request of the buyer or MOST_PENDING
-    requests are pending, and NotFound if it was revoked.
+    By a link, raises ValidationError for a buyer whom the portal would not accept, Conflict if a
+    request of the buyer or MOST_PENDING requests are pending, and NotFound if it was revoked.
     """
     text = get_text(request)
     reject(codes.find_violations(body, codes.PARTY))
@@ -136,7 +134,6 @@ async def create_einvoice_request(request: web.Request, body: JsonObject) -> web
     is_record=True,
 )
 async def get_einvoice_request(request: web.Request) -> web.Response:
-    """Return a request."""
     return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
@@ -153,11 +150,6 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     "requests that name it.",
 )
 async def update_einvoice_request(request: web.Request, body: JsonObject) -> web.Response:
-    """Change the sent fields. Each status may follow each other.
-
-    An approval finalizes the named invoice. Raises Conflict if that invoice is part of a
-    consolidated invoice or has the buyer of another request, or if the code matches several.
-    """
     text = get_text(request)
     reject(codes.find_violations(body, codes.PARTY))
     if "reason" in body and body.get("status") != "Reject":
@@ -195,7 +187,6 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     description="A finalized invoice keeps its buyer.",
 )
 async def delete_einvoice_request(request: web.Request) -> web.Response:
-    """Delete a request."""
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "einvoice_request", NOUN, key)

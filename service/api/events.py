@@ -47,10 +47,6 @@ ONLY_TYPES = QueryParameter(
     description="In order. `meta.next_after` is the `after` of the next page.",
 )
 async def list_events(request: web.Request) -> web.Response:
-    """Return the events after a position, in an order in which a reader misses none.
-
-    Raises ValidationError with all violations, also for an unknown position.
-    """
     violations: list[Violation] = []
     query = requests.read_query(request, ("after", "limit", "types"), violations)
     after = read_number(query, AFTER, violations)

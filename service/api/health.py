@@ -27,7 +27,6 @@ _STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_
     description="200 while the process runs. Asks neither PostgreSQL nor the portal.",
 )
 async def get_liveness(request: web.Request) -> web.Response:
-    """Return 200 while the process runs."""
     return responses.json_response({"status": "ok", "version": VERSION})
 
 
@@ -66,7 +65,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     description="In the text format of Prometheus: of the process, and gauges of the database.",
 )
 async def get_metrics(request: web.Request) -> web.Response:
-    """Return the metrics in the text format of Prometheus, also while PostgreSQL is away."""
+    """Return the metrics, also while PostgreSQL is away."""
     await request.app[app_keys.DATABASE_GAUGES].refresh()
     found = metrics.render_collector(request.app[app_keys.GAUGES])
     times = metrics.REQUEST_TIMES.copy()

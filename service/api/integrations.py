@@ -67,7 +67,6 @@ def _declare_reading(
 
 
 async def _list(statement: Statement, request: web.Request) -> web.Response:
-    """Return a page of records."""
     page = pagination.read_page(request, FILTERS)
     row = await request.app[app_keys.READS].read(
         statement,
@@ -84,7 +83,6 @@ def _with_meta(data: str, meta: JsonObject) -> web.Response:
 
 
 async def _get(noun: str, statement: Statement, request: web.Request) -> web.Response:
-    """Return a record."""
     return responses.record_response(request, await _read(noun, statement, request))
 
 
@@ -118,10 +116,6 @@ _declare_reading(
     description="The e-mail address must be new in the account. The response is the record.",
 )
 async def create_user(request: web.Request, body: JsonObject) -> web.Response:
-    """Create a user, and return the record.
-
-    An e-mail address of another user of the account violates integration_users_email_once.
-    """
     key = {"account_id": request[app_keys.ACCOUNT], "id": new_id(USER)}
     async with _transaction(request) as conn:
         await sql.integration_user_insert(conn, **key, **body)
@@ -142,7 +136,6 @@ async def create_user(request: web.Request, body: JsonObject) -> web.Response:
     noun=USER,
 )
 async def update_user(request: web.Request, body: JsonObject) -> web.Response:
-    """Change the sent fields, and return the record. See create_user for the e-mail address."""
     key = _read_key(request, USER)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with _transaction(request) as conn:
@@ -160,7 +153,6 @@ async def update_user(request: web.Request, body: JsonObject) -> web.Response:
     noun=USER,
 )
 async def list_user_organizations(request: web.Request) -> web.Response:
-    """Return all organizations of a user. The list has no pages, so `count` equals `total`."""
     row = await _read(USER, sql.integration_user_organizations, request)
     return _with_meta(row["data"], {"total": row["total"], "count": row["total"]})
 
@@ -185,10 +177,6 @@ _declare_reading(
     noun=ORGANIZATION,
 )
 async def update_organization(request: web.Request, body: JsonObject) -> web.Response:
-    """Change the sent fields, and return the record. `members` replaces all members.
-
-    Raises ValidationError for a member who is not a user of the account, or is listed twice.
-    """
     text = get_text(request)
     key = _read_key(request, ORGANIZATION)
     async with _transaction(request) as conn:
@@ -202,6 +190,7 @@ async def update_organization(request: web.Request, body: JsonObject) -> web.Res
 async def _replace_members(
     conn: Connection, key: dict[str, int | str], members: list[JsonObject]
 ) -> None:
+    """Raise ValidationError for a member who is no user of the account, or is listed twice."""
     users = [member["userId"] for member in members]
     unknown = await sql.organization_members_unknown(
         conn, account_id=key["account_id"], users=users

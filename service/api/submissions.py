@@ -165,7 +165,6 @@ async def _check_and_store_key(
 
 
 async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:
-    """Run the portal's checks on a document without sending it, as of `at` or now."""
     document_id = read_path_id(request, kind.title)
     at = parse_document_instant(body, "at") if "at" in body else None
     return responses.json_text_response(
@@ -178,7 +177,6 @@ async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) 
 async def cancel_latest(
     documents: Documents, request: web.Request, body: JsonObject
 ) -> web.Response:
-    """Cancel the latest submitted document within 72 hours after its submission. Spec: Errors"""
     document_id = read_path_id(request, documents.kind.title)
     reason = body.get("reason", "Cancelled by the issuer")
     guard = partial(_check_and_store_key, request, documents, document_id)
@@ -188,7 +186,6 @@ async def cancel_latest(
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:
-    """Return a submitted document."""
     document_id = read_path_id(request, kind.title)
     submitted_id = read_path_id(request, SUBMITTED_DOCUMENT, "submitted_document_id")
     row = await read_own(

@@ -25,7 +25,6 @@ FILTERS = (
     "`status=NotSent,Rejected,Invalid` lists the documents that did not become Valid.",
 )
 async def list_company_documents(request: web.Request) -> web.Response:
-    """Return a page of submitted documents."""
     page = pagination.read_page(request, FILTERS)
     statuses = page.filters["status"]
     row = await read_own(

@@ -82,7 +82,6 @@ async def validate_tin(request: web.Request, body: JsonObject) -> web.Response:
     description="Returns whether it is free in the current year.",
 )
 async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.Response:
-    """Return whether a code is free in the current year of the business time zone."""
     year = get_code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
     code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
     return await _report_use(
@@ -100,10 +99,6 @@ async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.R
     description="Returns whether it is free among the notes of its type.",
 )
 async def validate_adjustment_note_code(request: web.Request, body: JsonObject) -> web.Response:
-    """Return whether a code is free among the notes of a type.
-
-    Raises BadRequest for an unknown type.
-    """
     kind = body.get("adjustment_note_type")
     if kind not in NOTE_TYPES:
         raise BadRequest(INVALID_NOTE_TYPE, code="validation_failed")
