@@ -1,5 +1,6 @@
 """Pages of a list: the query parameters, and the pagination members of `meta`."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -25,6 +26,7 @@ PER_PAGE = QueryParameter(
     "Records of a page.",
 )
 PAGE = (NUMBER, PER_PAGE)
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,10 @@ def read_number(
     query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
 ) -> int:
     """Return an integer of a query within the bounds of its schema. Appends to `violations`."""
-    schema = parameter.schema
-    bounds = schema["minimum"], schema.get("maximum", requests.MAX_ID)
-    return requests.read_integer(query, parameter.name, bounds, schema["default"], violations)
+    name, schema = parameter.name, parameter.schema
+    low, high = schema["minimum"], schema.get("maximum", requests.MAX_ID)
+    text = query.get(name, str(schema["default"]))
+    if _DIGITS.fullmatch(text) and low <= int(text) <= high:
+        return int(text)
+    violations.append(violation(name, "range", f"{name} must be an integer from {low} to {high}."))
+    return schema["default"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
@@ -43,7 +43,6 @@ TOO_SLOW = "The request body was not received within {:g} seconds."
 TOO_LARGE = "The request body exceeds the limit of {} bytes."
 CHANGED = "The record has changed since it was read."
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 async def read_body(request: web.Request, name: str) -> JsonObject:
@@ -207,25 +206,6 @@ def read_query(
             found[path] = violation(path, "text", message)
     violations += found.values()
     return query
-
-
-def read_integer(
-    query: Mapping[str, str],
-    name: str,
-    bounds: tuple[int, int],
-    default: int,
-    violations: list[Violation],
-) -> int:
-    """Return an integer parameter of a query, or `default` if it is absent.
-
-    Appends to `violations` if it is invalid. `bounds` are inclusive and not negative.
-    """
-    low, high = bounds
-    text = query.get(name, str(default))
-    if _DIGITS.fullmatch(text) and low <= int(text) <= high:
-        return int(text)
-    violations.append(violation(name, "range", f"{name} must be an integer from {low} to {high}."))
-    return default
 
 
 def read_path_part(request: web.Request, part: str) -> str:
