@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Concatenate, ParamSpec, TypedDict, TypeVar
+from typing import ParamSpec, TypedDict, TypeVar
 
 from service import failpoints, json_codec
 from service.db.connections import Connection, UniqueViolationError
@@ -26,6 +26,7 @@ from service.submission.machine.failures import describe_not_sent, name_failure
 from service.submission.machine.types import (
     NO_DELAY,
     Change,
+    DocumentRow,
     Part,
     RecordSightings,
     Sighting,
@@ -43,7 +44,6 @@ UUID_TAKEN = make_reason(
 )
 REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
 
-ClaimOrCompany = TypeVar("ClaimOrCompany", Claim, int)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -68,20 +68,6 @@ class SubmissionRow(TypedDict):
     client_id: str | None
     last_error: str | None
     now: datetime
-
-
-class DocumentRow(TypedDict):
-    """A row of submission_documents."""
-
-    submission_id: int
-    id: int
-    number: str
-    document_type: str
-    issued_at: datetime
-    status: states.SubmittedStatus
-    uuid: str | None
-    long_id: str | None
-    validated_at: datetime | None
 
 
 class SightingRow(TypedDict):
@@ -156,22 +142,31 @@ async def read_documents(
 ) -> dict[int, tuple[SubmittedDocument, ...]]:
     """Return {submission id: its documents}."""
     rows: list[DocumentRow] = await sql.submission_documents(conn, company_id=company_id, ids=ids)
-    return _group(
-        (
-            row["submission_id"],
-            SubmittedDocument(
-                id=row["id"],
-                number=row["number"],
-                document_type=row["document_type"],
-                issued_at=row["issued_at"],
-                status=row["status"],
-                uuid=row["uuid"],
-                long_id=row["long_id"],
-                validated_at=row["validated_at"],
-            ),
-        )
-        for row in rows
+    return _group((row["submission_id"], make_document(row)) for row in rows)
+
+
+def make_document(row: DocumentRow) -> SubmittedDocument:
+    """Return the document of a row."""
+    return SubmittedDocument(
+        id=row["id"],
+        number=row["number"],
+        document_type=row["document_type"],
+        issued_at=row["issued_at"],
+        status=row["status"],
+        uuid=row["uuid"],
+        long_id=row["long_id"],
+        validated_at=row["validated_at"],
     )
+
+
+async def read_contents(
+    conn: Connection, company_id: int, ids: Iterable[int]
+) -> dict[tuple[int, str], bytes]:
+    """Return {(submission id, number): bytes of the sent document}."""
+    rows: list[ContentRow] = await sql.submission_contents(
+        conn, company_id=company_id, ids=sorted(ids)
+    )
+    return {(row["submission_id"], row["number"]): row["content"] for row in rows}
 
 
 def _group(pairs: Iterable[tuple[int, Result]]) -> dict[int, tuple[Result, ...]]:
@@ -218,29 +213,24 @@ def _parse_time(text: str | None) -> datetime | None:
 
 
 def persistent(
-    write: Callable[Concatenate[SubmissionContext, ClaimOrCompany, Arguments], Awaitable[Result]],
-) -> Callable[Concatenate[SubmissionContext, ClaimOrCompany, Arguments], Awaitable[Result]]:
+    write: Callable[Arguments, Awaitable[Result]],
+) -> Callable[Arguments, Awaitable[Result]]:
     """Retry a writing function while PostgreSQL is unavailable, so that no response is lost.
 
     The second argument of the function is a Claim, or the id of a company.
     """
 
     @functools.wraps(write)
-    async def write_with_retries(
-        context: SubmissionContext,
-        claim_or_company: ClaimOrCompany,
-        *args: Arguments.args,
-        **values: Arguments.kwargs,
-    ) -> Result:
+    async def write_with_retries(*args: Arguments.args, **values: Arguments.kwargs) -> Result:
         for pause in REPEATS:
             try:
-                return await write(context, claim_or_company, *args, **values)
+                return await write(*args, **values)
             except TRANSIENT_DB_ERRORS as error:
                 if not is_transient(error):
                     raise
-                log.warning("submission %s: %s", claim_or_company, describe_error(error))
+                log.warning("submission %s: %s", args[1], describe_error(error))
                 await asyncio.sleep(pause)
-        return await write(context, claim_or_company, *args, **values)
+        return await write(*args, **values)
 
     return write_with_retries
 

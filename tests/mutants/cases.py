@@ -3220,7 +3220,7 @@ FOLLOWED = (
     never(
         "details-shown-later-not-added",
         "service/submission/following/later_states.py",
-        'self.status == there.status == "Valid" and any(lacked)',
+        'doc.status == there.status == "Valid" and any(lacked)',
         f"{LATER}::test_a_poll_adds_details_that_a_valid_document_lacked",
     ),
     Mutant(

@@ -2,9 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from operator import itemgetter
-from typing import NamedTuple
 
 from service.config import Config
 from service.db.statements import sql
@@ -13,7 +11,7 @@ from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
 from service.submission.machine.comparison_rules import AttemptRow
-from service.submission.machine.types import Change, Error
+from service.submission.machine.types import Change, Error, SubmittedDocument
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
 
@@ -45,34 +43,26 @@ def _validation_link(config: Config, there: Document) -> str | None:
     return f"{config.portal_web_base}/{there.uuid}/share/{there.long_id}" if there.long_id else None
 
 
-class Stored(NamedTuple):
-    """The stored details of a document that the portal may show later than its status."""
+def _lacks(doc: SubmittedDocument, there: Document) -> bool:
+    """Return whether the portal shows a rejection request, or details that are not stored.
 
-    id: int
-    status: states.SubmittedStatus
-    long_id: str | None
-    validated_at: datetime | None
-
-    def lacks(self, there: Document) -> bool:
-        """Return whether the portal shows a rejection request, or details that are missing.
-
-        It may show a document as Valid before it shows its long id and the time of its validation.
-        """
-        if there.rejection_requested_at:
-            return True
-        lacked = (not self.long_id and there.long_id, not self.validated_at and there.validated_at)
-        return self.status == there.status == "Valid" and any(lacked)
+    It may show a document as Valid before it shows its long id and the time of its validation.
+    """
+    if there.rejection_requested_at:
+        return True
+    lacked = (not doc.long_id and there.long_id, not doc.validated_at and there.validated_at)
+    return doc.status == there.status == "Valid" and any(lacked)
 
 
 async def record_details(
-    context: SubmissionContext, company_id: int, shown: Iterable[tuple[Stored, Document]]
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[SubmittedDocument, Document]]
 ) -> None:
     """Record details of documents whose status stays the same, if they are new.
 
     `shown` are documents with what the portal shows. The reason of a cancelled document is that of
     its cancellation, not of a rejection request.
     """
-    new = [(stored.id, there) for stored, there in shown if stored.lacks(there)]
+    new = [(doc.id, there) for doc, there in shown if _lacks(doc, there)]
     if not new:
         return
     async with context.database.company(company_id) as conn:
@@ -102,10 +92,7 @@ async def follow_listing(
     by_uuid = {there.uuid: there for there in listing}
     shown = [(row, by_uuid[row["uuid"]]) for row in attempts if row["uuid"] in by_uuid]
     await _write_changes(context, company_id, shown)
-    stored = (
-        (Stored(row["id"], row["status"], row["long_id"], row["validated_at"]), there)
-        for row, there in shown
-    )
+    stored = ((store.make_document(row), there) for row, there in shown)
     await record_details(context, company_id, stored)
     valid = [row for row, there in shown if there.status == "Valid" and row["state"] == "Accepted"]
     await _finish(context, company_id, valid)

@@ -13,7 +13,7 @@ from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.listings import Listing
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.following.later_states import Stored, describe_change, record_details
+from service.submission.following.later_states import describe_change, record_details
 from service.submission.following.matching import find_first_send
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine.comparison_rules import FURTHEST
@@ -54,10 +54,7 @@ async def poll(context: CompanyContext, claim: Claim) -> None:
     reading = await _read(context, submission)
     listing = reading.listing
     event = reading.failure or await _find_changes(context, claim, submission, listing)
-    stored = {
-        doc.uuid: Stored(doc.id, doc.status, doc.long_id, doc.validated_at)
-        for doc in submission.docs
-    }
+    stored = {doc.uuid: doc for doc in submission.docs}
     shown = ((stored[there.uuid], there) for there in listing if there.uuid in stored)
     await record_details(context, claim.company_id, shown)
     await record_odd_rows(context, claim.company_id, submission.tin, reading.operation, listing)

@@ -13,6 +13,7 @@ from typing import TypedDict
 from service.documents import states
 from service.portal.documents import Document, OddRow
 from service.submission.machine.state_machine import CANCEL_GRACE
+from service.submission.machine.types import DocumentRow
 
 #: Also the range of a comparison that ends a hold. With CLOCK_TOLERANCE it is one listing of the
 #: portal, which lists 31 days at most. Portal: 5.5
@@ -77,20 +78,11 @@ class ExpectedRow(TypedDict):
     submitted_at: datetime
 
 
-class AttemptRow(TypedDict):
+class AttemptRow(DocumentRow):
     """A row of comparison_attempts."""
 
-    id: int
-    submission_id: int
     document_id: int
-    number: str
-    document_type: str
-    issued_at: datetime
-    status: states.SubmittedStatus
-    uuid: str | None
     submitted_at: datetime | None
-    long_id: str | None
-    validated_at: datetime | None
     updated_at: datetime
     is_foreign_if_cancelled: bool
     tin: str

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from service.documents.states import SubmissionState, SubmittedStatus
 from service.json_types import JsonObject
@@ -55,6 +55,20 @@ class SubmittedDocument:
     uuid: str | None = None
     long_id: str | None = None
     validated_at: datetime | None = None
+
+
+class DocumentRow(TypedDict):
+    """A row of submission_documents."""
+
+    submission_id: int
+    id: int
+    number: str
+    document_type: str
+    issued_at: datetime
+    status: SubmittedStatus
+    uuid: str | None
+    long_id: str | None
+    validated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
