@@ -23,7 +23,6 @@ from service.submission.following.document_comparison import copy_differences
 from service.submission.following.matching import (
     MOST_COPIES,
     Matches,
-    Unproven,
     find_first_send,
     find_matches,
 )
@@ -70,7 +69,7 @@ class Lost:
         return await find_matches(self.context, self.claim.company_id, submissions, listing)
 
 
-def uuids(found: Mapping[int, Sequence[Sighting | Unproven]]) -> list[str]:
+def uuids(found: Mapping[int, Sequence[Sighting]]) -> list[str]:
     """Return the uuids of matches."""
     return [one.uuid for each in found.values() for one in each]
 

@@ -10,7 +10,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config
 from service.portal.documents import OddRow
-from service.submission.following.odd_rows import may_be_document
+from service.submission.following.matching import is_candidate
 from service.submission.machine.types import Submission, SubmittedDocument
 from tests.api_invoices import (
     create_invoice,
@@ -158,4 +158,4 @@ def test_readable_members_of_an_odd_row_exclude_documents(
     read: dict[str, Any], blocks: bool
 ) -> None:
     submission = Submission("Uncertain", "release", NOW, tin="C1", docs=(DOC,))
-    assert may_be_document(OddRow("X", ("odd",), "{}", "X", **read), submission, DOC) is blocks
+    assert is_candidate(submission, DOC, OddRow("X", ("odd",), "{}", "X", **read)) is blocks

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.offload import offload
-from service.portal.documents import Document
+from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.submission.context import Claim, CompanyContext
 from service.submission.following import document_comparison
 from service.submission.foreign_uuids import RecordedRow, extract_uuids
 from service.submission.machine.types import Error, Sighting, Submission, SubmittedDocument
-from service.submission.store import ContentRow
+from service.submission.store import read_contents
 
 log = logging.getLogger(__name__)
 
@@ -39,32 +39,18 @@ MOST_NAMED = 3  # uuids that are looked up for one such rejection
 MOST_COPIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Unproven:
-    """A candidate that could not be proven to be the sent document."""
-
-    sighting: Sighting
-    why: str
-
-    @property
-    def uuid(self) -> str:
-        """Return the uuid of the candidate."""
-        return self.sighting.uuid
-
-
 @dataclass(slots=True)
 class Matches:
-    """The documents of some submissions in a listing, by the id of the submission."""
+    """The sightings of some submissions in a listing, by the id of the submission."""
 
     proven: dict[int, list[Sighting]] = field(default_factory=dict[int, list[Sighting]])
-    unproven: dict[int, list[Unproven]] = field(default_factory=dict[int, list[Unproven]])
+    unproven: dict[int, list[Sighting]] = field(default_factory=dict[int, list[Sighting]])
     # The copy could not be fetched: compare again later
     undecided: dict[int, PortalError] = field(default_factory=dict[int, PortalError])
 
     def shown(self, submission_id: int) -> tuple[Sighting, ...]:
         """Return all sightings of a submission, proven and unproven."""
-        unproven = (one.sighting for one in self.unproven.get(submission_id, ()))
-        return (*self.proven.get(submission_id, ()), *unproven)
+        return (*self.proven.get(submission_id, ()), *self.unproven.get(submission_id, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +102,8 @@ async def find_matches(
             for tin in {one.submission.tin for one in candidates}
         }
         open_ones = [one for one in candidates if not _add_known(matches, one)]
-        contents = await _load_contents(conn, company_id, open_ones)
+        ids = {one.submission_id for one in open_ones}
+        contents = await read_contents(conn, company_id, ids)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
     await _Prover(context, contents, by_row, matches, named=named).prove(open_ones)
     return matches
@@ -173,10 +160,10 @@ def _find_candidates(
     ]
 
 
-def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document) -> bool:
+def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document | OddRow) -> bool:
     """Return whether number, type, issue time and issuer agree, as far as the portal shows them."""
     return (
-        there.number == doc.number
+        there.number in (None, doc.number)
         and there.type_code in (None, doc.document_type)
         and there.issued_at in (None, doc.issued_at)
         and there.issuer_tin in (None, submission.tin)
@@ -200,17 +187,6 @@ async def _check_uuids(
     return left
 
 
-async def _load_contents(
-    conn: Connection, company_id: int, candidates: list[_Candidate]
-) -> dict[tuple[int, str], bytes]:
-    """Return {(submission, number): bytes of the sent document}."""
-    ids = sorted({one.submission_id for one in candidates})
-    if not ids:
-        return {}
-    rows: list[ContentRow] = await sql.submission_contents(conn, company_id=company_id, ids=ids)
-    return {(row["submission_id"], row["number"]): row["content"] for row in rows}
-
-
 # Outcome of a candidate
 
 
@@ -230,8 +206,7 @@ def _add_unproven(matches: Matches, candidate: _Candidate, why: str) -> None:
     level = logging.DEBUG if candidate.was_seen("unproven") else logging.WARNING
     submission_id, uuid = candidate.submission_id, candidate.there.uuid
     log.log(level, "submission id=%d uuid=%s is not adopted: %s", submission_id, uuid, why)
-    unproven = Unproven(candidate.sighting("unproven"), why)
-    matches.unproven.setdefault(submission_id, []).append(unproven)
+    matches.unproven.setdefault(submission_id, []).append(candidate.sighting("unproven"))
 
 
 def _no_answer(why: Refused) -> Unclear:
@@ -267,31 +242,25 @@ class _Prover:
         """Decide about each candidate and add it to the matches."""
         is_long = len(candidates) > MOST_COPIES
         for one in candidates:
-            if one.there.status == "Invalid":  # the portal has no copy. Portal: 5.3
-                await self._prove_invalid(one)
-            elif is_long and await self._is_proven_by_row(one):
+            is_invalid = one.there.status == "Invalid"
+            if (is_long or is_invalid) and await self._is_proven_by_row(one):
                 _add_proven(self._matches, one)
-            else:
+            elif not is_invalid:
                 await self._prove_by_copy(one)
-
-    async def _prove_invalid(self, candidate: _Candidate) -> None:
-        if candidate.is_elsewhere:
-            return
-        if await self._is_proven_by_row(candidate):
-            _add_proven(self._matches, candidate)
-        else:
-            why = "The portal has no copy of an Invalid document."
-            _add_unproven(self._matches, candidate, why)
+            elif not one.is_elsewhere:  # Portal: 5.3
+                why = "The portal has no copy of an Invalid document."
+                _add_unproven(self._matches, one, why)
 
     async def _prove_by_copy(self, candidate: _Candidate) -> None:
         """Compare the portal's copy. Use the row if the copy cannot be fetched."""
         try:
             copy = await self._fetch_copy(candidate)
-        except Refused as why:
-            await self._decide_without_copy(candidate, why)
         except PortalError as why:
-            if isinstance(why, Throttled) and await self._is_proven_by_row(candidate):
+            is_answer = isinstance(why, Refused | Throttled)
+            if is_answer and await self._is_proven_by_row(candidate):
                 _add_proven(self._matches, candidate)
+            elif isinstance(why, Refused):
+                self._decide_without_copy(candidate, why)
             else:
                 self._matches.undecided[candidate.submission_id] = why
         else:
@@ -323,11 +292,8 @@ class _Prover:
             why = "The portal's copy is not the document that was sent."
             _add_unproven(self._matches, candidate, why)
 
-    async def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
-        """Use the row as evidence. Otherwise the copy must be missing at two looks."""
-        if await self._is_proven_by_row(candidate):
-            _add_proven(self._matches, candidate)
-            return
+    def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
+        """Add a candidate as unproven if its copy is missing, which must be so at two looks."""
         # The portal may have a copy of a Submitted document once it is validated.
         is_missing = why.is_missing and candidate.there.status != "Submitted"
         if is_missing:

@@ -1,4 +1,4 @@
-"""Records listed documents that cannot be read, and compares them with sent documents.
+"""Records listed documents that cannot be read.
 
 Such a row may be any document, so that its listing does not confirm the absence of those.
 """
@@ -6,10 +6,8 @@ Such a row may be any document, so that its listing does not confirm the absence
 import logging
 
 from service.db.statements import sql
-from service.portal.documents import OddRow
 from service.portal.listings import Listing
 from service.submission.context import SubmissionContext
-from service.submission.machine.types import Submission, SubmittedDocument
 
 MOST_RECORDED = 100  # rows of one response
 MOST_TEXT = 1000  # characters of the problems of one row
@@ -45,13 +43,3 @@ async def record_odd_rows(
                     row.key,
                     problems,
                 )
-
-
-def may_be_document(row: OddRow, submission: Submission, doc: SubmittedDocument) -> bool:
-    """Return whether no readable member of a row differs from the document."""
-    return (
-        row.number in (None, doc.number)
-        and row.type_code in (None, doc.document_type)
-        and row.issued_at in (None, doc.issued_at)
-        and row.issuer_tin in (None, submission.tin)
-    )
