@@ -44,6 +44,8 @@ UUID_TAKEN = make_reason(
 )
 REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
 
+#: A sighting to insert: submission id, uuid, number, submission uid and source.
+Shown = tuple[int, str, str, str | None, str]
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -445,10 +447,8 @@ async def record_sightings(
     failpoints.reach("sightings_written")
 
 
-async def insert_sightings(
-    conn: Connection, company_id: int, shown: Sequence[tuple[int, str, str, str | None, str]]
-) -> None:
-    """Insert sightings, each with submission id, uuid, number, submission uid and source."""
+async def insert_sightings(conn: Connection, company_id: int, shown: Sequence[Shown]) -> None:
+    """Insert sightings."""
     if not shown:
         return
     names = ("submission_ids", "uuids", "numbers", "submission_uids", "via")

@@ -1,12 +1,12 @@
 -- Manual resolution of submissions that need a person.
 
--- name: submission_take_over :one
--- Claim a submission that needs a person. No row: it does not, or not any more.
+-- name: submission_take_over :value
+-- Claim a submission that needs a person. Null: it does not, or not any more.
 update submissions
    set fence = fence + 1, lease_until = clock_timestamp() + interval '1 minute',
        updated_at = clock_timestamp()
  where company_id = :company_id and id = :id and state = 'NeedsPerson'
-returning fence, clock_timestamp() as now;
+returning fence;
 
 -- name: manual_resolution_record :exec
 -- Record the manual resolution of a submission in the audit log of each of its documents, and

@@ -4,7 +4,7 @@ The decision is stored with the statements of every other outcome, and with the 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from service.db.connections import UniqueViolationError
@@ -12,13 +12,13 @@ from service.db.statements import sql
 from service.documents import states
 from service.errors import make_reason
 from service.json_types import JsonObject
-from service.portal.documents import Document
+from service.portal.documents import Document, OddRow
 from service.portal.errors import Refused
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following import document_comparison
 from service.submission.following.matching import is_candidate
-from service.submission.following.odd_rows import may_be_document, record_odd_rows
+from service.submission.following.odd_rows import record_odd_rows
 from service.submission.foreign_uuids import RecordedRow
 from service.submission.machine.comparison_rules import FURTHEST
 from service.submission.machine.types import (
@@ -50,43 +50,8 @@ class _Case:
     """A submission in manual review, with its documents that have no final status."""
 
     company_id: int
-    row: store.SubmissionRow
-    docs: tuple[SubmittedDocument, ...]
-
-    @property
-    def id(self) -> int:
-        return self.row["id"]
-
-    @property
-    def tin(self) -> str:
-        return self.row["tin"]
-
-    @property
-    def submission(self) -> Submission:
-        """Return the submission with its open documents, for comparisons."""
-        row = self.row
-        return Submission(
-            row["state"],
-            row["on_absence"],
-            row["now"],
-            tin=self.tin,
-            docs=self.docs,
-            first_sent_at=row["first_sent_at"],
-            last_sent_at=row["last_sent_at"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """A checked decision: the new state of the submission and the changes of its documents."""
-
-    outcome: str
-    state: states.SubmissionState
-    changes: Sequence[Change]
-    note: str
-    submission_uid: str | None = None
-    numbers: Sequence[str] = field(default_factory=tuple)
-    uuids: Sequence[str] = field(default_factory=tuple)
+    id: int
+    submission: Submission
 
 
 async def resolve_as_received(
@@ -98,33 +63,29 @@ async def resolve_as_received(
     """
     context = await sign_in(context, company_id)
     case = await _load_case(context, company_id, submission_id)
-    shown = [await _get_details(context, case, uuid) for uuid in uuids]
     submission = case.submission
-    pairs = [(doc, _match(submission, doc, shown)) for doc in submission.docs]
+    there = [await _get_details(context, submission.tin, uuid) for uuid in uuids]
+    pairs = [(doc, _match(submission, doc, there)) for doc in submission.docs]
     uids = {listed.submission_uid for _, listed in pairs}
     if len(pairs) != len(uuids) or len(uids) != 1:
         raise CannotResolve(
             f"Submission {submission_id} has {len(pairs)} documents: give one uuid for each, all "
             "from one portal submission."
         )
-    if recorded := await _find_recorded(context, case, uuids):
+    recorded, contents = await _load_stored(context, case, uuids)
+    if recorded:
         raise CannotResolve(TAKEN.format(recorded[0]))
-    contents = await _load_contents(context, case)
     for doc, listed in pairs:
-        await _check_is_sent(context, case, listed, contents[doc.number])
-    decision = _Decision(
-        "received",
-        "Accepted",
-        [
-            Change(doc.id, "Submitted", uuid=listed.uuid, submitted_at=listed.received_at)
-            for doc, listed in pairs
-        ],
-        note,
-        submission_uid=uids.pop(),
-        numbers=[doc.number for doc, _ in pairs],
-        uuids=[listed.uuid for _, listed in pairs],
+        await _check_is_sent(context, submission.tin, listed, contents[case.id, doc.number])
+    changes = tuple(
+        Change(doc.id, "Submitted", uuid=listed.uuid, submitted_at=listed.received_at)
+        for doc, listed in pairs
     )
-    return await _store(context, case, decision)
+    shown = [
+        (case.id, listed.uuid, doc.number, listed.submission_uid, "details")
+        for doc, listed in pairs
+    ]
+    return await _store(context, case, Write("Accepted", changes, uid=uids.pop()), note, shown)
 
 
 async def resolve_as_not_received(
@@ -136,13 +97,14 @@ async def resolve_as_not_received(
     """
     context = await sign_in(context, company_id)
     case = await _load_case(context, company_id, submission_id)
-    if valid := [doc.number for doc in case.docs if doc.status not in RELEASED]:
+    docs = case.submission.docs
+    if valid := [doc.number for doc in docs if doc.status not in RELEASED]:
         raise CannotResolve(f"The portal validated {', '.join(valid)}, so it was received.")
-    if case.row["first_sent_at"]:
+    if case.submission.first_sent_at:
         await _check_not_listed(context, case)
     errors = [make_reason("NotReceived", NOT_RECEIVED.format(note))]
-    changes = [Change(doc.id, RELEASED[doc.status], errors=errors) for doc in case.docs]
-    return await _store(context, case, _Decision("not received", "NotReceived", changes, note))
+    changes = tuple(Change(doc.id, RELEASED[doc.status], errors=errors) for doc in docs)
+    return await _store(context, case, Write("NotReceived", changes), note)
 
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
@@ -153,13 +115,21 @@ async def _load_case(context: SubmissionContext, company_id: int, submission_id:
         raise CannotResolve(
             f"No submission {submission_id} of company {company_id} is in manual review."
         )
-    open_ones = (doc for doc in docs.get(submission_id, ()) if doc.status not in states.FINAL)
-    return _Case(company_id, row, tuple(open_ones))
+    submission = Submission(
+        row["state"],
+        row["on_absence"],
+        row["now"],
+        tin=row["tin"],
+        docs=tuple(doc for doc in docs.get(submission_id, ()) if doc.status not in states.FINAL),
+        first_sent_at=row["first_sent_at"],
+        last_sent_at=row["last_sent_at"],
+    )
+    return _Case(company_id, submission_id, submission)
 
 
-async def _get_details(context: CompanyContext, case: _Case, uuid: str) -> Document:
+async def _get_details(context: CompanyContext, tin: str, uuid: str) -> Document:
     try:
-        return await context.portal.details(case.tin, uuid)
+        return await context.portal.details(tin, uuid)
     except (Refused, ValueError) as error:
         raise CannotResolve(f"The portal does not show {uuid}: {error}") from None
 
@@ -180,28 +150,23 @@ def _match(submission: Submission, doc: SubmittedDocument, shown: Iterable[Docum
     raise CannotResolve(f"None of the uuids belongs to {doc.number}.")
 
 
-async def _find_recorded(
+async def _load_stored(
     context: SubmissionContext, case: _Case, uuids: Sequence[str]
-) -> list[str]:
-    """Return the uuids that are recorded for documents of other submissions of any company."""
+) -> tuple[list[str], dict[tuple[int, str], bytes]]:
+    """Return the uuids that documents of other submissions of any company have, and what was sent.
+
+    The latter is {(submission id, number): bytes of the document}.
+    """
     async with context.database.reading(case.company_id) as conn:
         rows: list[RecordedRow] = await sql.uuids_recorded(
             conn, company=case.company_id, uuids=uuids
         )
-    return [row["uuid"] for row in rows if row["own_submission"] != case.id]
-
-
-async def _load_contents(context: SubmissionContext, case: _Case) -> dict[str, bytes]:
-    """Return the bytes of the sent documents by number."""
-    async with context.database.reading(case.company_id) as conn:
-        rows: list[store.ContentRow] = await sql.submission_contents(
-            conn, company_id=case.company_id, ids=[case.id]
-        )
-    return {row["number"]: row["content"] for row in rows}
+        contents = await store.read_contents(conn, case.company_id, [case.id])
+    return [row["uuid"] for row in rows if row["own_submission"] != case.id], contents
 
 
 async def _check_is_sent(
-    context: CompanyContext, case: _Case, listed: Document, content: bytes
+    context: CompanyContext, tin: str, listed: Document, content: bytes
 ) -> None:
     """Raise CannotResolve unless a document of the portal is the one that was sent.
 
@@ -211,22 +176,18 @@ async def _check_is_sent(
     if listed.status == "Invalid":
         sent = document_comparison.read_sent(content)
         differing = document_comparison.row_differences(sent, listed)
-        differing += [] if listed.issuer_tin == case.tin else ["issuer TIN"]
+        differing += [] if listed.issuer_tin == tin else ["issuer TIN"]
     else:
-        copy = await _get_copy(context, case, listed)
+        try:
+            copy = (await context.portal.raw(tin, listed.uuid)).content or ""
+        except Refused as error:
+            message = f"The portal does not show the text of {listed.uuid}: {error}"
+            raise CannotResolve(message) from None
         differing = document_comparison.copy_differences(content, copy)
     if differing:
         raise CannotResolve(
             f"{listed.uuid} is not the document that was sent. Differences: {'; '.join(differing)}."
         )
-
-
-async def _get_copy(context: CompanyContext, case: _Case, listed: Document) -> str:
-    try:
-        return (await context.portal.raw(case.tin, listed.uuid)).content or ""
-    except Refused as error:
-        message = f"The portal does not show the text of {listed.uuid}: {error}"
-        raise CannotResolve(message) from None
 
 
 async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
@@ -240,70 +201,57 @@ async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
     first_sent_at, last_sent_at = submission.send_times
     until = min(last_sent_at + LONGEST_DELAY, submission.now) + CLOCK_TOLERANCE
     since = max(first_sent_at - CLOCK_TOLERANCE, until - FURTHEST)
-    listing = await context.portal.search(case.tin, since, until)
-    await record_odd_rows(context, case.company_id, case.tin, "search", listing)
-    candidates = [
-        listed
-        for listed in listing
-        if any(is_candidate(submission, doc, listed) for doc in submission.docs)
-    ]
-    unreadable = [
+    listing = await context.portal.search(submission.tin, since, until)
+    await record_odd_rows(context, case.company_id, submission.tin, "search", listing)
+    possible = [
         one
-        for one in listing.odd
-        if any(may_be_document(one, submission, doc) for doc in submission.docs)
+        for one in (*listing, *listing.odd)
+        if any(is_candidate(submission, doc, one) for doc in submission.docs)
     ]
-    if not candidates and not unreadable:
+    if not possible:
         return
-    contents = await _load_contents(context, case)
-    uuids = [one.uuid for one in (*candidates, *unreadable) if one.uuid]
-    recorded = await _find_recorded(context, case, uuids)
-    for listed in candidates:
-        content = contents[listed.number]
-        if listed.uuid not in recorded and await _may_be_sent(context, case, listed, content):
-            raise CannotResolve(f"The portal has {listed.number}: --received {listed.uuid}")
-    for one in unreadable:
-        if one.uuid not in recorded:
+    uuids = [one.uuid for one in possible if one.uuid]
+    recorded, contents = await _load_stored(context, case, uuids)
+    for one in possible:
+        if one.uuid in recorded:
+            continue
+        if isinstance(one, OddRow):
             raise CannotResolve(UNREADABLE.format(one.key, " ".join(one.problems)))
+        if await _may_be_sent(context, submission.tin, one, contents[case.id, one.number]):
+            raise CannotResolve(f"The portal has {one.number}: --received {one.uuid}")
 
 
-async def _may_be_sent(
-    context: CompanyContext, case: _Case, listed: Document, content: bytes
-) -> bool:
+async def _may_be_sent(context: CompanyContext, tin: str, listed: Document, content: bytes) -> bool:
     """Return whether the portal's copy, if it returns one, is the document that was sent."""
     try:
-        copy = (await context.portal.raw(case.tin, listed.uuid)).content or ""
+        copy = (await context.portal.raw(tin, listed.uuid)).content or ""
     except Refused:
         return True
     return document_comparison.is_same(content, copy)
 
 
-async def _store(context: SubmissionContext, case: _Case, decision: _Decision) -> JsonObject:
-    """Store a decision and its effects in one transaction. Raises CannotResolve."""
-    company_id, submission_id = case.company_id, case.id
-    key = {"company_id": company_id, "submission_id": submission_id}
-    async with context.database.company(company_id) as conn:
+async def _store(
+    context: SubmissionContext,
+    case: _Case,
+    result: Write,
+    note: str,
+    shown: Sequence[store.Shown] = (),
+) -> JsonObject:
+    """Store a result and its effects in one transaction. Raises CannotResolve."""
+    key = {"company_id": case.company_id, "submission_id": case.id}
+    async with context.database.company(case.company_id) as conn:
         await sql.subjects_lock(conn, **key)
-        taken = await sql.submission_take_over(conn, company_id=company_id, id=submission_id)
-        if taken is None:
-            raise CannotResolve(f"Submission {submission_id} has been resolved meanwhile.")
-        shown = zip(decision.uuids, decision.numbers, strict=True)
-        uid = decision.submission_uid
-        await store.insert_sightings(
-            conn, company_id, [(submission_id, *one, uid, "details") for one in shown]
-        )
-        docs = await store.read_documents(conn, company_id, [submission_id])
-        submission = Submission(
-            "NeedsPerson", "release", taken["now"], docs=docs.get(submission_id, ())
-        )
-        claim = Claim(company_id, submission_id, taken["fence"])
-        result = Write(decision.state, tuple(decision.changes), uid=decision.submission_uid)
+        fence = await sql.submission_take_over(conn, company_id=case.company_id, id=case.id)
+        if fence is None:
+            raise CannotResolve(f"Submission {case.id} has been resolved meanwhile.")
+        await store.insert_sightings(conn, case.company_id, shown)
+        claim = Claim(case.company_id, case.id, fence)
         try:
-            await store.write_result(conn, claim, submission, result)
+            await store.write_result(conn, claim, case.submission, result)
         except UniqueViolationError as error:  # another submission has adopted it meanwhile
             if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise
             raise CannotResolve(TAKEN.format("One of the uuids")) from None
-        await sql.manual_resolution_record(
-            conn, **key, outcome=decision.outcome, note=decision.note
-        )
-    return {**key, "state": decision.state}
+        outcome = "received" if result.state == "Accepted" else "not received"
+        await sql.manual_resolution_record(conn, **key, outcome=outcome, note=note)
+    return {**key, "state": result.state}
