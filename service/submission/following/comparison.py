@@ -309,16 +309,14 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
 
 async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[AttemptRow]:
     """Return the submitted documents that may be listed, oldest first, read in blocks."""
+    uuids = [*(one.uuid for one in listing), *(row.key for row in listing.odd)]
+    numbers = [one.number for one in listing]
     rows: dict[int, AttemptRow] = {}
-    for start in range(0, len(listing), BLOCK):
-        block = listing[start : start + BLOCK]
-        uuids, numbers = [one.uuid for one in block], [one.number for one in block]
+    for start in range(0, len(uuids), BLOCK):
+        block = slice(start, start + BLOCK)
         found: list[AttemptRow] = await sql.comparison_attempts(
-            conn, company_id=company_id, uuids=uuids, numbers=numbers
+            conn, company_id=company_id, uuids=uuids[block], numbers=numbers[block]
         )
-        rows |= {row["id"]: row for row in found}
-    if keys := [row.key for row in listing.odd]:
-        found = await sql.comparison_attempts(conn, company_id=company_id, uuids=keys, numbers=[])
         rows |= {row["id"]: row for row in found}
     return [rows[submitted_document_id] for submitted_document_id in sorted(rows)]
 
@@ -354,9 +352,11 @@ async def _store(
         await store.insert_sightings(conn, company_id, shown)
         adopted = stopped = 0
         for submission_id, listed in verdict.adopt.items():
-            adopted += bool(await _adopt(conn, span, submission_id, listed))
+            received_at = listed.received_at or span.until
+            adopted += await _move(conn, company_id, submission_id, ADOPTED, received_at)
         for submission_id, listed in verdict.stop.items():
-            stopped += bool(await _stop(conn, company_id, submission_id, listed))
+            error = {**STOPPED, "message": STOPPED["message"].format(listed.uuid)}
+            stopped += await _move(conn, company_id, submission_id, error)
         new, cleared = await _store_findings(conn, span, verdict.findings, listing)
     for one in new:
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
@@ -391,32 +391,26 @@ async def _store_findings(
     return new, len(cleared)
 
 
-async def _adopt(
-    conn: Connection, span: _Span, submission_id: int, listed: Document
-) -> bool | None:
-    """Make a Queued submission Uncertain: the next comparison adopts its document."""
-    return await sql.comparison_move(
-        conn,
-        company_id=span.company_id,
-        id=submission_id,
-        state="Uncertain",
-        received_at=listed.received_at or span.until,
-        last_error=json_codec.dumps(ADOPTED),
-    )
+async def _move(
+    conn: Connection,
+    company_id: int,
+    submission_id: int,
+    error: JsonObject,
+    received_at: datetime | None = None,
+) -> bool:
+    """Take a Queued submission out of the queue. Return whether it was there.
 
-
-async def _stop(
-    conn: Connection, company_id: int, submission_id: int, listed: Document
-) -> bool | None:
-    error = {**STOPPED, "message": STOPPED["message"].format(listed.uuid)}
-    return await sql.comparison_move(
+    With the time of its receipt it becomes Uncertain: the next comparison adopts its document.
+    """
+    moved = await sql.comparison_move(
         conn,
         company_id=company_id,
         id=submission_id,
-        state="NeedsPerson",
-        received_at=None,
+        state="Uncertain" if received_at else "NeedsPerson",
+        received_at=received_at,
         last_error=json_codec.dumps(error),
     )
+    return bool(moved)
 
 
 def _make_patient(context: SubmissionContext) -> SubmissionContext:
