@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback, make_reason
@@ -20,12 +21,14 @@ from service.submission.machine.types import (
     Event,
     RecordSightings,
     ReleaseClaim,
+    RequestFailed,
     Submission,
     Times,
     Write,
 )
 from service.submission.own_clients import sign_in
 
+Failure = TypeVar("Failure", bound=RequestFailed)
 #: The work on a claimed submission in one of its states.
 Flow = Callable[[CompanyContext, Claim], Awaitable[None]]
 
@@ -46,20 +49,23 @@ def retry_delay(why: PortalError) -> timedelta | None:
     return why.retry_after if isinstance(why, Throttled) else None
 
 
-def hold_time(why: PortalError, operation: str) -> timedelta | None:
-    """Return for how long the claim is released if our own rate limiter held a request, else None.
+def make_error(why: PortalError, code: str | None = None) -> Error:
+    """Return a failed request as an error of the submission, by default with its class as code."""
+    return make_reason(code or type(why).__name__, str(why))
+
+
+def make_failure(
+    kind: type[Failure], why: PortalError, operation: str, code: str | None = None
+) -> Failure:
+    """Return the event of a failed request.
 
     A submission held by the flow's own operation is due at once: workers claim no such work until
     the operation is free, and then in the order of the queue. Any other hold is waited out.
     """
-    if not isinstance(why, Held):
-        return None
-    return NO_DELAY if why.operation == operation else why.retry_after
-
-
-def make_error(why: PortalError, code: str | None = None) -> Error:
-    """Return a failed request as an error of the submission, by default with its class as code."""
-    return make_reason(code or type(why).__name__, str(why))
+    held_for = why.retry_after if isinstance(why, Held) else None
+    if isinstance(why, Held) and why.operation == operation:
+        held_for = NO_DELAY
+    return kind(make_error(why, code), retry_delay(why), held_for)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,34 +147,27 @@ async def run_batch(context: SubmissionContext, company_id: int, steps: list[Ste
     Results that change no document are written in one statement, the others in one transaction
     each. An error of one run leaves that claim to expire, and the others continue.
     """
-    sightings = [
-        (step.run.claim, step.before, step.command)
-        for step in steps
-        if isinstance(step.command, RecordSightings)
-    ]
+    sightings: list[tuple[Claim, Submission, RecordSightings]] = []
+    plain: list[tuple[Claim, Submission, Write]] = []
+    others: list[tuple[Step, Write]] = []
+    released: list[tuple[Claim, timedelta | None]] = []
+    for step in steps:
+        claim, command = step.run.claim, step.command
+        if isinstance(command, RecordSightings):
+            sightings.append((claim, step.before, command))
+        elif isinstance(command, ReleaseClaim):
+            released.append((claim, command.wait))
+        elif store.is_plain(command):
+            plain.append((claim, step.before, command))
+        else:
+            others.append((step, command))
     if sightings:
         await store.record_sightings(context, company_id, sightings)
-    results = [
-        (step.run.claim, step.before, step.command)
-        for step in steps
-        if isinstance(step.command, Write) and store.is_plain(step.command)
-    ]
-    if results:
-        await store.write_batch(context, company_id, results)
-    await _write_each(context, _select_unplain(steps))
-    released = [
-        (step.run.claim, step.command.wait)
-        for step in steps
-        if isinstance(step.command, ReleaseClaim)
-    ]
+    if plain:
+        await store.write_batch(context, company_id, plain)
+    await _write_each(context, iter(others))
     if released:
         await store.release(context, company_id, released)
-
-
-def _select_unplain(steps: list[Step]) -> Iterator[tuple[Step, Write]]:
-    for step in steps:
-        if isinstance(step.command, Write) and not store.is_plain(step.command):
-            yield step, step.command
 
 
 async def _write_each(context: SubmissionContext, writes: Iterator[tuple[Step, Write]]) -> None:

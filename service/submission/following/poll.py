@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from service.documents import states
 from service.documents.ubl.pointers import locate_errors
@@ -29,20 +29,11 @@ from service.submission.machine.types import (
     SubmittedDocument,
     Times,
 )
-from service.submission.runner import advance, begin_claimed, hold_time, make_error, retry_delay
+from service.submission.runner import advance, begin_claimed, make_failure
 
 NO_UID = make_reason("NotFound", "The portal's identifier of the submission is not known.")
 NO_REASONS = "The portal shows no reasons of an Invalid document."
 LATER = make_reason("Held", "The remaining documents are read at the next poll.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The documents that the portal shows, by an operation; or why their states are unavailable."""
-
-    operation: str
-    listing: Listing = field(default_factory=Listing)
-    failure: StatesUnavailable | None = None
 
 
 async def poll(context: CompanyContext, claim: Claim) -> None:
@@ -51,29 +42,32 @@ async def poll(context: CompanyContext, claim: Claim) -> None:
     if submission_run is None:
         return
     submission = submission_run.submission
-    reading = await _read(context, submission)
-    listing = reading.listing
-    event = reading.failure or await _find_changes(context, claim, submission, listing)
-    stored = {doc.uuid: doc for doc in submission.docs}
-    shown = ((stored[there.uuid], there) for there in listing if there.uuid in stored)
-    await record_details(context, claim.company_id, shown)
-    await record_odd_rows(context, claim.company_id, submission.tin, reading.operation, listing)
+    event = await _read(context, claim, submission)
+    if isinstance(event, Listing):
+        listing, event = event, await _find_changes(context, claim, submission, event)
+        stored = {doc.uuid: doc for doc in submission.docs}
+        shown = ((stored[there.uuid], there) for there in listing if there.uuid in stored)
+        await record_details(context, claim.company_id, shown)
     await advance(context, submission_run, event)
 
 
-async def _read(context: CompanyContext, submission: Submission) -> _Reading:
+async def _read(
+    context: CompanyContext, claim: Claim, submission: Submission
+) -> Listing | StatesUnavailable:
     """Read the documents of a submission. If it is unknown for long, search for them by number."""
     if submission.submission_uid is None:  # it was found in a listing that does not show it
         failure = StatesUnavailable(NO_UID, unknown=True)
     else:
         try:
-            uid = submission.submission_uid
-            return _Reading("submission", await context.portal.submission(submission.tin, uid))
+            shown = await context.portal.submission(submission.tin, submission.submission_uid)
         except PortalError as why:
             failure = await _describe_failure(context, why, "submission")
+        else:
+            await record_odd_rows(context, claim.company_id, submission.tin, "submission", shown)
+            return shown
     if failure.unknown and needs_search(submission, context.config):
-        return await _search_numbers(context, submission, failure)
-    return _Reading("submission", failure=failure)
+        return await _search_numbers(context, claim, submission, failure)
+    return failure
 
 
 def needs_search(submission: Submission, times: Times) -> bool:
@@ -86,8 +80,8 @@ def needs_search(submission: Submission, times: Times) -> bool:
 
 
 async def _search_numbers(
-    context: CompanyContext, submission: Submission, failure: StatesUnavailable
-) -> _Reading:
+    context: CompanyContext, claim: Claim, submission: Submission, failure: StatesUnavailable
+) -> Listing | StatesUnavailable:
     """Search for the documents of an accepted submission that the portal does not know.
 
     A failed search does not count. After the first one, the rate limit ends the search.
@@ -110,7 +104,8 @@ async def _search_numbers(
         await context.apply_throttle(why, "search")
     except PortalError:
         is_searched = False
-    return _Reading("search", shown, None if is_found else replace(failure, searched=is_searched))
+    await record_odd_rows(context, claim.company_id, submission.tin, "search", shown)
+    return shown if is_found else replace(failure, searched=is_searched)
 
 
 async def _describe_failure(
@@ -119,11 +114,9 @@ async def _describe_failure(
     """Return the event for a failed request, after applying the pause that the portal asked for."""
     await context.apply_throttle(why, operation)
     is_unknown = isinstance(why, Refused) and why.is_missing
-    return StatesUnavailable(
-        make_error(why),
-        retry_delay(why),
-        hold_time(why, operation),
-        is_unknown,
+    return replace(
+        make_failure(StatesUnavailable, why, operation),
+        unknown=is_unknown,
         refused=isinstance(why, Refused) and not is_unknown,
     )
 

@@ -39,9 +39,7 @@ from service.submission.runner import (
     SubmissionRun,
     advance,
     begin,
-    hold_time,
-    make_error,
-    retry_delay,
+    make_failure,
     run_batch,
 )
 
@@ -358,4 +356,4 @@ def _find_obstacle(submission: Submission, odd: Iterable[OddRow]) -> OddRow | No
 
 def describe_failure(why: PortalError) -> ListingUnavailable:
     """Return the event for a listing that could not be read."""
-    return ListingUnavailable(make_error(why), retry_delay(why), hold_time(why, "search"))
+    return make_failure(ListingUnavailable, why, "search")

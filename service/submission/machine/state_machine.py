@@ -43,6 +43,7 @@ from service.submission.machine.types import (
     RefusalReceived,
     ReleaseClaim,
     RequestChanged,
+    RequestFailed,
     Sighting,
     SightingsReceived,
     StatesReceived,
@@ -583,9 +584,7 @@ def _next_poll(submission: Submission, times: Times) -> timedelta:
 # Common parts
 
 
-def _delay_after(
-    event: NotReceived | ListingUnavailable | StatesUnavailable, usual: timedelta
-) -> timedelta:
+def _delay_after(event: RequestFailed, usual: timedelta) -> timedelta:
     return usual if event.wait is None else event.wait
 
 

@@ -147,8 +147,8 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class NotReceived:
-    """The portal did not receive the request. `wait` is the pause before the next try, if known.
+class RequestFailed:
+    """A request to the portal has no result. `wait` is the pause before the next try, if known.
 
     `held_for` is set if our own rate limiter stopped the request before it was sent: the claim is
     released for that time, and zero lets other submissions take the next slot.
@@ -157,6 +157,10 @@ class NotReceived:
     error: Error
     wait: timedelta | None = None
     held_for: timedelta | None = None
+
+
+class NotReceived(RequestFailed):
+    """The portal did not receive the request to submit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,26 +211,18 @@ class LockUnavailable:
     """Another process may hold the submission's lock, and be about to send the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListingUnavailable:
-    """The listing could not be read. `wait` and `held_for` are those of NotReceived."""
-
-    error: Error
-    wait: timedelta | None = None
-    held_for: timedelta | None = None
+class ListingUnavailable(RequestFailed):
+    """The listing could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class StatesUnavailable:
-    """The states could not be read. `wait` and `held_for` are those of NotReceived.
+class StatesUnavailable(RequestFailed):
+    """The states could not be read.
 
     `unknown`: the portal does not know the submission (yet). `searched`: a search for its documents
     by number found none either. `refused`: the portal refused the request for another reason.
     """
 
-    error: Error
-    wait: timedelta | None = None
-    held_for: timedelta | None = None
     unknown: bool = False
     searched: bool = False
     refused: bool = False

@@ -34,9 +34,8 @@ from service.submission.runner import (
     advance,
     begin,
     begin_claimed,
-    hold_time,
     make_error,
-    retry_delay,
+    make_failure,
 )
 from service.submission.sending import batch
 
@@ -57,21 +56,13 @@ SENDER_CODES = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 class Transmission(Protocol):
     """The steps of one send. An event ends it."""
 
-    async def admit(self) -> Event | None:
-        """Obtain a token and a rate-limit slot."""
-        ...
+    async def admit(self) -> Event | None: ...
 
-    async def connect(self) -> Event | None:
-        """Open the connection for the request. Nothing is written."""
-        ...
+    async def connect(self) -> Event | None: ...
 
-    async def commit_intent(self) -> bool:
-        """Commit the intent. Return false if the claim was lost or sending is held."""
-        ...
+    async def commit_intent(self) -> bool: ...
 
-    async def send(self) -> Event:
-        """Write the request, unless the intent is stale, and return what the response means."""
-        ...
+    async def send(self) -> Event: ...
 
 
 async def transmit(transmission: Transmission) -> Event | None:
@@ -193,8 +184,7 @@ class PortalTransmission:
 
     async def commit_intent(self) -> bool:
         """Commit the intent. Return false if the claim was lost or sending is held."""
-        if self._request is None:
-            raise RuntimeError(f"There is no request for submission {self.run.claim}.")
+        assert self._request  # of connect()
         self.began = time.monotonic()
         context, claim, submission = self._context, self.run.claim, self.run.submission
         async with context.database.company(claim.company_id) as conn:
@@ -223,8 +213,7 @@ class PortalTransmission:
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
-        if self._open is None:
-            raise RuntimeError(f"There is no connection to send submission {self.run.claim}.")
+        assert self._open  # by connect()
         if not await _is_confirmed(self._context, self._confirmation):
             return NotReceived(STANDBYS_CHANGED)
 
@@ -269,7 +258,7 @@ def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | Outcom
             for_all = why.code in SENDER_CODES or (why.status == 403 and why.code is not None)
             return RefusalReceived(error, tuple(why.errors), for_all)
         case NotSent() | Throttled() | LoginRefused():
-            return NotReceived(error, retry_delay(why), hold_time(why, "submit"))
+            return make_failure(NotReceived, why, "submit", why.code)
         case Unclear():
             return OutcomeUnknown(error, tuple(why.evidence))
         case _:
