@@ -164,7 +164,7 @@ class Worker(Loop):
             )
         for row in rows:
             cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            work = cancel.resume(self._context, cancellation)
+            work = cancel.run(self._context, cancellation)
             self._start("cancellations", str(cancellation), work)
 
     def _start(self, queue: str, name: str, work: Awaitable[object]) -> asyncio.Task[None]:

@@ -113,7 +113,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     until = time.monotonic() + context.config.submit_wait.total_seconds()
     while (begun := await _begin(context, company_id, order)) is None:
         await _join(context, company_id, order.document_id, until)
-    task = context.spawn(_run(context, *begun))
+    task = context.spawn(run(context, *begun))
     done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.monotonic()))
     if not done:
         raise refuse_cancellation(OUTCOME_UNKNOWN)
@@ -199,18 +199,13 @@ async def _join(
     raise refuse_cancellation(OUTCOME_UNKNOWN)
 
 
-async def resume(context: SubmissionContext, cancellation: Cancellation) -> None:
-    """Continue a cancellation whose outcome is unclear or whose sender stored no result in time."""
-    await _run(context, cancellation, None)
-
-
-async def _run(
-    context: SubmissionContext, cancellation: Cancellation, new: CancellationState | None
+async def run(
+    context: SubmissionContext, cancellation: Cancellation, new: CancellationState | None = None
 ) -> ApiError | None:
     """Resolve a cancellation and store the result. Return None, or the error for the caller.
 
     `new` is the state of a cancellation whose request this process sends. Without it, a stored one
-    is resumed, and nothing is sent.
+    is resumed whose outcome is unclear or whose sender stored no result in time: nothing is sent.
     """
     async with context.database.reading(cancellation.company_id) as conn:
         doc: CancellationRow = await sql.cancellation_get(conn, **cancellation.key)
@@ -268,8 +263,15 @@ async def _write(
             case Cancelled():
                 await _record_cancelled(conn, cancellation, result)
                 return None
-            case Wait():
-                await _wait(conn, cancellation, state, result.delay)
+            case Wait(delay):
+                await sql.cancellation_wait(
+                    conn,
+                    **cancellation.key,
+                    fence=cancellation.fence,
+                    delay=delay,
+                    sent_by=state.sent_by,
+                    is_unclear=state.is_unclear,
+                )
                 return refuse_cancellation(OUTCOME_UNKNOWN)
             case End(code, wait):
                 ended = await sql.cancellation_end(
@@ -291,19 +293,6 @@ async def _record_cancelled(
         cancellation.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason
     )
     await store.write_facts(conn, company, doc["submission_id"], [change])
-
-
-async def _wait(
-    conn: Connection, cancellation: Cancellation, state: CancellationState, delay: timedelta
-) -> None:
-    await sql.cancellation_wait(
-        conn,
-        **cancellation.key,
-        fence=cancellation.fence,
-        delay=delay,
-        sent_by=state.sent_by,
-        is_unclear=state.is_unclear,
-    )
 
 
 def _by_authority(code: str | None, wait: timedelta | None = None) -> BadRequest:
