@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from service.config import Config
 from service.db.transient_errors import is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
@@ -23,7 +24,6 @@ from service.submission.machine.types import (
     ReleaseClaim,
     RequestFailed,
     Submission,
-    Times,
     Write,
 )
 from service.submission.own_clients import sign_in
@@ -83,10 +83,9 @@ class SubmissionRun:
 
     claim: Claim
     submission: Submission
-    is_open: bool = True  # no result was written, and the claim was not released
-    has_failed: bool = False  # by an error of its own: its claim expires and stays counted
+    is_open: bool = True  # no result was written, and the claim has to be released
 
-    def step(self, event: Event, times: Times) -> list[Step]:
+    def step(self, event: Event, times: Config) -> list[Step]:
         """Apply an event and return the steps that follow."""
         before = self.submission
         self.submission, commands = state_machine.step(before, event, times)
@@ -178,9 +177,9 @@ async def _write_each(context: SubmissionContext, writes: Iterator[tuple[Step, W
             try:
                 await store.write(context, step.run.claim, step.before, command)
             except Exception as error:
-                # An interrupted claim is released; any other error is the submission's own.
+                # An interrupted claim is released. Any other error is the submission's own: its
+                # claim expires and stays counted.
                 step.run.is_open = is_interruption(error)
-                step.run.has_failed = not step.run.is_open
                 what = describe_error(error) if step.run.is_open else format_traceback(error)
                 log.error("submission %s: %s", step.run.claim, what)
 

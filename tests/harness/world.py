@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import coroutine
 
+from service.config import Config, read_config
 from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
@@ -40,6 +41,7 @@ from service.submission.machine.types import (
     Write,
 )
 from service.submission.sending.send import transmit
+from tests.harness.environments import variables
 from tests.harness.world_portal import LOST, Choose, Entry, SimulatedPortal, encode
 from tests.harness.world_tables import (
     BEGIN,
@@ -66,28 +68,18 @@ NOTICE = seconds(15)
 DAY = timedelta(days=1)
 
 
-@dataclass(slots=True)
-class Settings:
-    """The settings that the state machines use."""
-
-    portal_settle: timedelta
-    portal_confirmation_gap: timedelta
-    portal_poll: timedelta
-    portal_poll_max: timedelta
-    portal_recheck: timedelta
-    portal_retry: timedelta
-    portal_unknown: timedelta
-
-
 #: A settling time that is long enough for this portal, and one that is too short.
-TIMES = Settings(
-    portal_settle=seconds(360),
-    portal_confirmation_gap=seconds(30),
-    portal_poll=seconds(3),
-    portal_poll_max=seconds(60),
-    portal_recheck=seconds(3600),
-    portal_retry=seconds(5),
-    portal_unknown=seconds(3600),
+TIMES = read_config(
+    {
+        **variables("postgresql:///", "http://127.0.0.1"),
+        "PORTAL_SETTLE_SECONDS": "360",
+        "PORTAL_CONFIRMATION_GAP_SECONDS": "30",
+        "PORTAL_POLL_SECONDS": "3",
+        "PORTAL_POLL_MAX_SECONDS": "60",
+        "PORTAL_RECHECK_SECONDS": "3600",
+        "PORTAL_RETRY_SECONDS": "5",
+        "PORTAL_UNKNOWN_SECONDS": "3600",
+    }
 )
 HASTY = replace(TIMES, portal_settle=seconds(20), portal_confirmation_gap=seconds(5))
 
@@ -263,7 +255,7 @@ class World(Tables):
     def __init__(
         self,
         choose: Choose | None,
-        times: Settings = TIMES,
+        times: Config = TIMES,
         detects: bool = False,
         processes: int = 2,
     ) -> None:
@@ -650,7 +642,7 @@ class World(Tables):
             assert crashes >= state_machine.MOST_CLAIMS - 1, "blamed for the crashes of others"
         before = self._load(job.submission_id)
         command = self._exclude_taken(job.submission_id, before, command)
-        for submission in state_machine.create_parts(before, command):
+        for submission in create_parts(before, command):
             self._add(submission)
         row.submission = state_machine.apply_command(before, command)
         self._check_rejected(command)
@@ -1119,13 +1111,40 @@ async def _request_states(world: World, job: Job) -> list[Event]:
 REQUESTS = {"Queued": _request_send, "Uncertain": _request_listing, "Accepted": _request_states}
 
 
+def create_parts(submission: Submission, write: Write) -> list[Submission]:
+    """Return the new submissions of the parts of a Write. `submission` is the state before it."""
+    docs = [state_machine.apply_changes(doc, write.changes) for doc in submission.docs]
+    fresh = replace(
+        submission,
+        claims=0,
+        reads=0,
+        sends=0,
+        absence_confirmations=0,
+        absence_confirmed_at=None,
+        refusal=None,
+    )
+    return [
+        replace(
+            fresh,
+            state=part.state,
+            submission_uid=part.uid,
+            possibly_received=submission.possibly_received or part.possibly_received,
+            docs=tuple(doc for doc in docs if doc.id in part.ids),
+            sightings=tuple(
+                one for one in submission.sightings if one.submitted_document_id in part.ids
+            ),
+        )
+        for part in write.parts
+    ]
+
+
 def _was_sent(row: Row) -> bool:
     return row.submission.first_sent_at is not None
 
 
 def schedule(
     seed: int,
-    times: Settings = TIMES,
+    times: Config = TIMES,
     detects: bool = False,
     steps: int = 150,
     faults: Faults = NO_FAULTS,

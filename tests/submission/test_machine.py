@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from service.config import Config
 from service.documents import states
 from service.portal.responses import SubmissionReceipt
 from service.submission.machine import state_machine
@@ -33,7 +34,6 @@ from tests.harness.world import (
     Faults,
     Job,
     Process,
-    Settings,
     World,
     schedule,
 )
@@ -49,7 +49,7 @@ FEW = 60
 class Submissions(RuleBasedStateMachine):
     """Clients, time and two processes in any order. Hypothesis finds the shortest failing one."""
 
-    times: Settings = TIMES
+    times: Config = TIMES
     detects = False
     world: World
 
@@ -138,7 +138,7 @@ TestHastySubmissions.settings = LIMITS
 
 @pytest.mark.long
 @pytest.mark.parametrize("times, detects", [(TIMES, False), (HASTY, True)])
-def test_random_schedules_end_with_one_document_each(times: Settings, detects: bool) -> None:
+def test_random_schedules_end_with_one_document_each(times: Config, detects: bool) -> None:
     for seed in range(SCHEDULES):
         schedule(seed, times, detects)
 

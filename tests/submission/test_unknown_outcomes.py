@@ -25,7 +25,7 @@ from service.submission.machine.types import (
 from tests.api_invoices import create_lost_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.conftest import Client, Sandbox, StartService, until
-from tests.harness.world import TIMES, World
+from tests.harness.world import TIMES, World, create_parts
 from tests.submission.test_claims import Claimed, claimed  # noqa: F401  (a fixture)
 from tests.submission.test_document_identity import QUICK, context  # noqa: F401  (a fixture)
 
@@ -149,6 +149,6 @@ def test_promised_work_that_was_sent_in_vain_is_split_then_reviewed(
     )
     after, (write,) = state_machine.step(submission, ListingEnded(NOW), TIMES)
     assert after.state == state and isinstance(write, Write)
-    parts = state_machine.create_parts(submission, write)
+    parts = create_parts(submission, write)
     assert [len(part.docs) for part in parts] == ([1, 1] if state == "Split" else [])
     assert all(part.possibly_received and part.sends == 0 for part in parts)

@@ -76,7 +76,7 @@ class ComparisonClaim:
                 await self._release(runs)
             raise
         else:
-            await self._release([each for each in runs if each.is_open and not each.has_failed])
+            await self._release([each for each in runs if each.is_open])
         finally:
             for claim in claimed:
                 self._fences.pop(claim.id, None)

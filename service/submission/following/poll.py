@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from service.config import Config
 from service.documents import states
 from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
@@ -27,7 +28,6 @@ from service.submission.machine.types import (
     StatesUnavailable,
     Submission,
     SubmittedDocument,
-    Times,
 )
 from service.submission.runner import advance, begin_claimed, make_failure
 
@@ -70,7 +70,7 @@ async def _read(
     return failure
 
 
-def needs_search(submission: Submission, times: Times) -> bool:
+def needs_search(submission: Submission, times: Config) -> bool:
     """Return whether an accepted submission that the portal does not know is searched by number.
 
     Comparisons show the later changes of documents that have an outcome.

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from service.config import Config
 from service.documents import states
 from service.portal.documents import UNKNOWN, Document
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled, Unclear
-from service.submission.machine.types import NO_DELAY, Times
+from service.submission.machine.types import NO_DELAY
 
 LONGEST_LOOK = timedelta(seconds=60)  # between two reads of the state
 MOST_DOUBLINGS = 10
@@ -39,7 +40,7 @@ class CancellationState:
         """Return whether any request was sent without a trustworthy response."""
         return self.is_unclear or self.sent_by is not None
 
-    def is_settled(self, times: Times) -> bool:
+    def is_settled(self, times: Config) -> bool:
         """Return whether no request can be processed any more: the state read now is final."""
         if self.is_unclear:
             return False
@@ -84,7 +85,7 @@ class End:
 
 
 async def resolve(
-    state: CancellationState, requests: Requests, times: Times, is_new: bool
+    state: CancellationState, requests: Requests, times: Config, is_new: bool
 ) -> tuple[CancellationState, Cancelled | Wait | End]:
     """Send the request of a new cancellation, and read the state of the document if necessary.
 
@@ -133,7 +134,7 @@ def _asked_wait(error: PortalError) -> timedelta | None:
     return error.retry_after if isinstance(error, Throttled) else None
 
 
-def _next_look(state: CancellationState, times: Times) -> timedelta:
+def _next_look(state: CancellationState, times: Config) -> timedelta:
     """Return the delay of the next read: doubled each time, within the settling time."""
     usual = min(LONGEST_LOOK, times.portal_retry * 2 ** min(state.reads, MOST_DOUBLINGS))
     if state.is_settled(times):

@@ -13,7 +13,7 @@ of them. The machine guarantees:
 - `on_absence` decides what follows confirmed absence: `retry` sends again, `release` unlocks the
   documents, because the caller received an error.
 
-`times` are settings of `service.config.Config`.
+`times` are the settings of the service.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from service.config import Config
 from service.documents import states
 from service.documents.ubl.pointers import locate_errors
 from service.errors import make_reason
@@ -50,7 +51,6 @@ from service.submission.machine.types import (
     StatesUnavailable,
     Submission,
     SubmittedDocument,
-    Times,
     Write,
 )
 
@@ -98,7 +98,7 @@ NOTHING_SENT = "Nothing was sent."
 NOT_SENT = "The request to the portal failed: {} " + NOTHING_SENT
 
 
-def step(submission: Submission, event: Event, times: Times) -> tuple[Submission, list[Command]]:
+def step(submission: Submission, event: Event, times: Config) -> tuple[Submission, list[Command]]:
     """Return the commands that follow an event, and the submission after they are carried out.
 
     Raises LookupError for an event that the state does not allow.
@@ -150,7 +150,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
     return replace(
         submission,
         state=command.state,
-        docs=tuple(_apply_changes(doc, command.changes) for doc in staying),
+        docs=tuple(apply_changes(doc, command.changes) for doc in staying),
         claims=0,
         reads=submission.reads + 1 if is_repeated and not is_absent else 0,
         absence_confirmations=submission.absence_confirmations + is_absent,
@@ -161,34 +161,7 @@ def _apply_write(submission: Submission, command: Write) -> Submission:
     )
 
 
-def create_parts(submission: Submission, write: Write) -> list[Submission]:
-    """Return the new submissions of the parts of a Write. `submission` is the state before it."""
-    docs = [_apply_changes(doc, write.changes) for doc in submission.docs]
-    fresh = replace(
-        submission,
-        claims=0,
-        reads=0,
-        sends=0,
-        absence_confirmations=0,
-        absence_confirmed_at=None,
-        refusal=None,
-    )
-    return [
-        replace(
-            fresh,
-            state=part.state,
-            submission_uid=part.uid,
-            possibly_received=submission.possibly_received or part.possibly_received,
-            docs=tuple(doc for doc in docs if doc.id in part.ids),
-            sightings=tuple(
-                one for one in submission.sightings if one.submitted_document_id in part.ids
-            ),
-        )
-        for part in write.parts
-    ]
-
-
-def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
+def apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> SubmittedDocument:
     """Return a document with its change, if its status allows that change."""
     for change in changes:
         if change.id == doc.id and change.status in states.SUBMITTED_TRANSITIONS[doc.status]:
@@ -205,24 +178,24 @@ def _apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> Submitt
 # Sending
 
 
-def _proceed(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+def _proceed(submission: Submission, event: Claimed, times: Config) -> list[Command]:
     """Ask the portal: the sender of a Queued submission, or the poll of an Accepted one."""
     return []
 
 
-def _postpone(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
+def _postpone(submission: Submission, event: NotReceived, times: Config) -> list[Command]:
     """Handle a rate limit, login or connection that failed before the intent was committed."""
     if submission.on_absence == "retry" and event.held_for is not None:
         return [ReleaseClaim(event.held_for)]
     return _retry_or_release(submission, event, times)
 
 
-def _stop_changed(submission: Submission, event: RequestChanged, times: Times) -> list[Command]:
+def _stop_changed(submission: Submission, event: RequestChanged, times: Config) -> list[Command]:
     """Request manual review: the portal would not recognise the request as the earlier one."""
     return [Write("NeedsPerson", error=REQUEST_CHANGED)]
 
 
-def _retry_or_release(submission: Submission, event: NotReceived, times: Times) -> list[Command]:
+def _retry_or_release(submission: Submission, event: NotReceived, times: Config) -> list[Command]:
     """Queue an unsent submission again, or unlock its documents, as `on_absence` says."""
     if submission.on_absence == "retry":
         backoff = min(LONGEST_BACKOFF, times.portal_retry * 2 ** min(submission.reads, 10))
@@ -234,7 +207,7 @@ def _retry_or_release(submission: Submission, event: NotReceived, times: Times) 
     return [Write("NotReceived", changes, delay=_delay_after(event, NO_DELAY), error=event.error)]
 
 
-def _handle_refusal(submission: Submission, event: RefusalReceived, times: Times) -> list[Command]:
+def _handle_refusal(submission: Submission, event: RefusalReceived, times: Config) -> list[Command]:
     """Take a refusal of one document, or of the sender, as the outcome.
 
     Split other submissions, because one document may have caused the refusal of all.
@@ -247,7 +220,7 @@ def _handle_refusal(submission: Submission, event: RefusalReceived, times: Times
     return [Write("Refused", _set_all(submission, "Rejected", errors), error=event.error)]
 
 
-def _check_refusal(error: Error, errors: list[Error], times: Times) -> Write:
+def _check_refusal(error: Error, errors: list[Error], times: Config) -> Write:
     """Look for an earlier send at the portal before the refusal of a repeated one is believed."""
     error = {**error, "code": REFUSED_AGAIN, "errors": errors}
     return Write("Uncertain", delay=times.portal_retry, error=error, still_sent=True)
@@ -264,7 +237,7 @@ def _split(submission: Submission, error: Error, is_absent: bool = False) -> Wri
     return Write("Split", error=error, parts=parts)
 
 
-def _await_outcome(submission: Submission, event: OutcomeUnknown, times: Times) -> list[Command]:
+def _await_outcome(submission: Submission, event: OutcomeUnknown, times: Config) -> list[Command]:
     """Record what a damaged response shows, and look up the outcome later."""
     ids = {doc.number: doc.id for doc in submission.docs}
     sightings = [
@@ -276,7 +249,9 @@ def _await_outcome(submission: Submission, event: OutcomeUnknown, times: Times) 
     return [*_record(sightings), write]
 
 
-def _apply_receipt(submission: Submission, event: SubmissionReceipt, times: Times) -> list[Command]:
+def _apply_receipt(
+    submission: Submission, event: SubmissionReceipt, times: Config
+) -> list[Command]:
     """Set accepted documents to Submitted, rejected ones to Rejected.
 
     A receipt that does not name every document leaves the outcome unknown.
@@ -298,7 +273,7 @@ def _apply_receipt(submission: Submission, event: SubmissionReceipt, times: Time
     return [*_record(sightings), write]
 
 
-def _separate_rejected(submission: Submission, event: SubmissionReceipt, times: Times) -> Write:
+def _separate_rejected(submission: Submission, event: SubmissionReceipt, times: Config) -> Write:
     """Isolate the rejected documents of a possibly received submission, then check each alone."""
     rejected = [doc for doc in submission.docs if doc.number in event.rejected]
     error = make_reason("Rejected", "The portal rejected the document.")
@@ -319,12 +294,14 @@ def _change_by_receipt(doc: SubmittedDocument, event: SubmissionReceipt) -> Chan
     return _refuse(doc, "Rejected", event.rejected[doc.number])
 
 
-def _abandon_send(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+def _abandon_send(submission: Submission, event: Claimed, times: Config) -> list[Command]:
     """Take over from a dead sender. It may have sent the request at any time until now."""
     return [Write("Uncertain", error=ABANDONED, still_sent=True)]
 
 
-def _wait_for_sender(submission: Submission, event: LockUnavailable, times: Times) -> list[Command]:
+def _wait_for_sender(
+    submission: Submission, event: LockUnavailable, times: Config
+) -> list[Command]:
     """Wait while the sender is alive, because it may be about to send the first byte."""
     return [ReleaseClaim(times.portal_retry)]
 
@@ -332,7 +309,7 @@ def _wait_for_sender(submission: Submission, event: LockUnavailable, times: Time
 # Unknown outcomes
 
 
-def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Command]:
+def _look_up(submission: Submission, event: Claimed, times: Config) -> list[Command]:
     """Use the sightings of the receipt if they are complete. Otherwise the listing decides."""
     sightings = submission.proven("submit")
     if submission.missing_from(sightings):
@@ -340,7 +317,7 @@ def _look_up(submission: Submission, event: Claimed, times: Times) -> list[Comma
     return [_adopt(submission, sightings)]
 
 
-def _record_shown(submission: Submission, event: SightingsReceived, times: Times) -> list[Command]:
+def _record_shown(submission: Submission, event: SightingsReceived, times: Config) -> list[Command]:
     """Record sightings. Adopt the documents once each of them has a proven one."""
     new = [one for one in event.sightings if one not in submission.sightings]
     proven = replace(submission, sightings=(*submission.sightings, *new)).proven()
@@ -349,7 +326,7 @@ def _record_shown(submission: Submission, event: SightingsReceived, times: Times
     return [*_record(new), _adopt(submission, proven)]
 
 
-def _evaluate_listing(submission: Submission, event: ListingEnded, times: Times) -> list[Command]:
+def _evaluate_listing(submission: Submission, event: ListingEnded, times: Config) -> list[Command]:
     """Count a complete listing that lacks documents as an absence confirmation, if late enough.
 
     The second confirmation decides about documents without a sighting. Documents with an unproven
@@ -402,7 +379,7 @@ def _send_again(submission: Submission) -> Write:
     return Write("Queued")
 
 
-def _confirms_absence(submission: Submission, at: datetime, times: Times) -> bool:
+def _confirms_absence(submission: Submission, at: datetime, times: Config) -> bool:
     """Return whether a listing is late enough after the last send and the last confirmation."""
     _, sent_at = submission.send_times
     is_settled = sent_at + times.portal_settle <= at
@@ -413,7 +390,7 @@ def _confirms_absence(submission: Submission, at: datetime, times: Times) -> boo
 
 
 def _retry_listing(
-    submission: Submission, event: ListingUnavailable, times: Times
+    submission: Submission, event: ListingUnavailable, times: Config
 ) -> list[Command]:
     """Try again later. After LISTING_DEADLINE without a listing, request manual review."""
     if event.held_for is not None:
@@ -424,7 +401,7 @@ def _retry_listing(
     return [Write(state, delay=delay, error=submission.refusal or event.error)]
 
 
-def _next_look(submission: Submission, times: Times) -> timedelta:
+def _next_look(submission: Submission, times: Config) -> timedelta:
     """Return the delay until the next look: doubled each time, and once at the settling time."""
     if submission.absence_confirmations:
         return times.portal_confirmation_gap
@@ -489,7 +466,7 @@ def _group_by_uid(sightings: list[Sighting]) -> list[tuple[str | None, dict[int,
 # Polling
 
 
-def _apply_states(submission: Submission, event: StatesReceived, times: Times) -> list[Command]:
+def _apply_states(submission: Submission, event: StatesReceived, times: Config) -> list[Command]:
     """Write new states. Finish once no document can change any more."""
     parts = tuple(
         Part(frozenset({submitted_document_id}), "Accepted", one.submission_uid)
@@ -499,7 +476,7 @@ def _apply_states(submission: Submission, event: StatesReceived, times: Times) -
         parts += (Part(event.unreadable, "NeedsPerson", error=UNPROVEN),)
     leaving = event.duplicates.keys() | event.unreadable
     staying = [doc for doc in submission.docs if doc.id not in leaving]
-    docs = [_apply_changes(doc, event.changes) for doc in staying]
+    docs = [apply_changes(doc, event.changes) for doc in staying]
     state, delay, error = "Accepted", times.portal_recheck, None
     if event.later and docs:
         delay, error = _delay_after(event.later, _next_poll(submission, times)), event.later.error
@@ -518,7 +495,7 @@ def _can_change(submission: Submission, doc: SubmittedDocument) -> bool:
     return submission.now - since <= states.CANCEL_WINDOW + CANCEL_GRACE
 
 
-def _retry_states(submission: Submission, event: StatesUnavailable, times: Times) -> list[Command]:
+def _retry_states(submission: Submission, event: StatesUnavailable, times: Config) -> list[Command]:
     if event.held_for is not None:
         return [ReleaseClaim(event.held_for)]
     if event.unknown:
@@ -533,18 +510,18 @@ def _retry_states(submission: Submission, event: StatesUnavailable, times: Times
     return [Write("Accepted", delay=delay, error=error)]
 
 
-def is_overdue(submission: Submission, since: datetime, times: Times) -> bool:
+def is_overdue(submission: Submission, since: datetime, times: Config) -> bool:
     """Return whether it is too long since a submission, or a document of it, cannot be read."""
     return submission.now - since > UNKNOWN_PERIODS * times.portal_unknown
 
 
-def _needs_review(submission: Submission, since: datetime, times: Times) -> bool:
+def _needs_review(submission: Submission, since: datetime, times: Config) -> bool:
     """Return whether a submission without an outcome could not be read for too long."""
     return is_overdue(submission, since, times) and not submission.has_outcome
 
 
 def _handle_unknown(
-    submission: Submission, event: StatesUnavailable, times: Times
+    submission: Submission, event: StatesUnavailable, times: Config
 ) -> list[Command]:
     """Wait for an accepted submission that the portal does not know. It is never sent again.
 
@@ -576,7 +553,7 @@ def _describe_unknown(submission: Submission, event: StatesUnavailable) -> Error
     }
 
 
-def _next_poll(submission: Submission, times: Times) -> timedelta:
+def _next_poll(submission: Submission, times: Config) -> timedelta:
     """Return the delay until the next poll: each is half as long again as the one before."""
     return min(times.portal_poll_max, times.portal_poll * 1.5 ** min(submission.reads, 40))
 
@@ -606,7 +583,7 @@ def _refuse(doc: SubmittedDocument, status: states.SubmittedStatus, errors: list
 
 #: (state, event) -> the function that returns the commands. Other pairs cannot occur.
 RULES: dict[
-    tuple[states.SubmissionState, type], Callable[[Submission, Any, Times], list[Command]]
+    tuple[states.SubmissionState, type], Callable[[Submission, Any, Config], list[Command]]
 ] = {
     ("Queued", Claimed): _proceed,
     ("Queued", NotReceived): _postpone,

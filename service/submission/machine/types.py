@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from service.documents.states import SubmissionState, SubmittedStatus
 from service.json_types import JsonObject
@@ -19,25 +19,6 @@ PROVING_SOURCES = {"submit", "search"}
 
 #: An error as stored and shown: code, path, message, and members that some codes add.
 Error = JsonObject
-
-
-class Times(Protocol):
-    """The settings that the state machine uses. `service.config.Config` has all of them."""
-
-    @property
-    def portal_settle(self) -> timedelta: ...
-    @property
-    def portal_confirmation_gap(self) -> timedelta: ...
-    @property
-    def portal_poll(self) -> timedelta: ...
-    @property
-    def portal_poll_max(self) -> timedelta: ...
-    @property
-    def portal_recheck(self) -> timedelta: ...
-    @property
-    def portal_retry(self) -> timedelta: ...
-    @property
-    def portal_unknown(self) -> timedelta: ...
 
 
 # The stored state
