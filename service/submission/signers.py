@@ -89,11 +89,7 @@ class Signers:
                 document.encode,
                 built,
             )
-        row = await sql.signing_certificate_get(conn, company_id=company_id)
-        if error := self._find_error(row, issuer["now"]):
-            _refuse(error)
-        signer = await self.opened(company_id, row) if row else self._configured
-        assert signer is not None  # else the error is NO_CERTIFICATE
+        signer = await self._choose(conn, company_id, issuer["now"])
         self._warn(company_id, signer.certificate, issuer["now"])
         return await asyncio.to_thread(signature.sign, built, signer, issuer["now"])
 
@@ -120,14 +116,10 @@ class Signers:
         """
         if not self._signs:
             return None
-        row = await sql.signing_certificate_get(conn, company_id=company_id)
-        if error := self._find_error(row, issuer["now"]):
-            return [error["message"]]
         try:
-            signer = await self.opened(company_id, row) if row else self._configured
+            signer = await self._choose(conn, company_id, issuer["now"])
         except BadRequest as error:
             return [each["message"] for each in error.more["errors"]]
-        assert signer is not None  # else the error is NO_CERTIFICATE
         return self._judge(signer, issuer["now"], issuer if names_issuer else None)
 
     def find_configured_problems(self, now: datetime) -> list[str] | None:
@@ -135,6 +127,15 @@ class Signers:
         if not self._signs or not self._configured:
             return None
         return self._judge(self._configured, now, None)
+
+    async def _choose(self, conn: Connection, company_id: int, now: datetime) -> certificate.Signer:
+        """Return the company's own signer, or else the configured one. Raises BadRequest."""
+        row = await sql.signing_certificate_get(conn, company_id=company_id)
+        if error := self._find_error(row, now):
+            _refuse(error)
+        signer = await self.opened(company_id, row) if row else self._configured
+        assert signer is not None  # else the error is NO_CERTIFICATE
+        return signer
 
     def _judge(self, signer: certificate.Signer, now: datetime, company: Row | None) -> list[str]:
         """Return why the portal would reject the signatures of a signer."""
