@@ -23,7 +23,6 @@ from service.http.code_lists import make_tables
 from service.json_types import JsonMapping
 from service.portal import addresses
 from service.portal.client import Portal
-from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import WHAT_THE_COMPANY_DOES, OwnClient, RefusedLogins
 from service.submission import own_clients
@@ -141,10 +140,11 @@ class ConnectionCheck:
     # The portal
 
     def _check_addresses(self) -> CheckStep:
-        if problems := addresses.find_address_problems(self._config):
-            return CheckStep("addresses", "failed", " ".join(problems))
+        problems = addresses.find_address_problems(self._config)
         found = addresses.get_environment(self._config.portal_api_base)
-        return CheckStep("addresses", "ok", found or "not those of a published environment")
+        return _judge(
+            "addresses", " ".join(problems), found or "not those of a published environment"
+        )
 
     async def _check_connection(self, field: str) -> CheckStep:
         """Connect to an address. The service itself requests nothing of the pages."""
@@ -152,7 +152,7 @@ class ConnectionCheck:
         probe = addresses.look_up if field == "portal_web_base" else addresses.connect
         seconds = self._config.portal_connect_timeout.total_seconds()
         problem = await addresses.find_problem(field, address, seconds, probe)
-        return CheckStep(CONNECTIONS[field], "failed" if problem else "ok", problem or address)
+        return _judge(CONNECTIONS[field], problem, address)
 
     async def _check_clocks(self) -> CheckStep:
         if not self._can_request:
@@ -162,9 +162,6 @@ class ConnectionCheck:
         if portal is None or database is None:
             text = f"{SETTINGS['portal_api_base'].variable} answers without a date. Correct it."
             return CheckStep("clock", "failed", text)
-        return await self._compare_clocks(portal, database)
-
-    async def _compare_clocks(self, portal: ClockReading, database: ClockReading) -> CheckStep:
         read = partial(read_database_clock, self._context)
         if difference := await self._context.shared_portal.clocks_apart("", database, read):
             text = describe_clocks_apart(difference)["message"]
@@ -177,10 +174,11 @@ class ConnectionCheck:
             return CheckStep("login", "skipped", NO_REQUESTS)
         problem = await self._log_in(self._context.shared_portal, "", None, CHECK_CREDENTIALS)
         accepted = "The portal accepts PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET."
-        return CheckStep("login", "failed" if problem else "ok", problem or accepted)
+        return _judge("login", problem, accepted)
 
     async def _check_configured_certificate(self) -> CheckStep:
-        now = await self._read_now()
+        async with self._context.database.across() as conn:
+            now: datetime = await sql.database_now(conn)
         problems = self._context.signers.find_configured_problems(now)
         name = "configured certificate"
         if problems is None:
@@ -223,10 +221,7 @@ class ConnectionCheck:
         portal = self._context.shared_portal.for_company(company.own)
         owner = company.id if company.own else None
         problem = await self._log_in(portal, company.tin, owner, action)
-        text = "The portal accepts a login for the TIN {tin}."
-        return CheckStep(
-            name, "failed" if problem else "ok", problem or text.format(tin=company.tin)
-        )
+        return _judge(name, problem, f"The portal accepts a login for the TIN {company.tin}.")
 
     def _find_obstacle(self, company: _Company) -> str:
         """Return why no request can be made for a company, or an empty string."""
@@ -264,10 +259,6 @@ class ConnectionCheck:
             return CheckStep("certificate", "skipped", text)
         return _judge_certificate("certificate", problems)
 
-    async def _read_now(self) -> datetime:
-        async with self._context.database.across() as conn:
-            return await sql.database_now(conn)
-
     async def _log_in(self, portal: Portal, tin: str, owner: int | None, action: str) -> str | None:
         """Return why a login fails, with what to do, or None.
 
@@ -294,10 +285,14 @@ class ConnectionCheck:
         return next(found, "")
 
 
+def _judge(name: str, problem: str | None, found: str) -> CheckStep:
+    """Return the step of a check that has failed if there is a problem."""
+    return CheckStep(name, "failed" if problem else "ok", problem or found)
+
+
 def _judge_certificate(name: str, problems: list[str]) -> CheckStep:
-    if problems:
-        return CheckStep(name, "failed", f"{' '.join(problems)} {INSTALL}")
-    return CheckStep(name, "ok", "It is valid and can sign.")
+    problem = f"{' '.join(problems)} {INSTALL}" if problems else None
+    return _judge(name, problem, "It is valid and can sign.")
 
 
 def _check_profile(company: _Company) -> CheckStep:
