@@ -40,16 +40,13 @@ class LockedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SendableDocument:
+class SendableDocument(LockedRecord):
     """A locked record with everything that its checks and its submission read, loaded once.
 
     `source` is the record in the shape of a request body. `issuer` is the company's row with the
     database's `now`.
     """
 
-    company_id: int
-    kind: DocumentKind
-    row: Row
     source: JsonObject
     issuer: JsonObject
     config: Config

@@ -56,8 +56,7 @@ async def preflight_document(
         document = await load_document(conn, context.config, record)
         document = document.as_of(at or document.issuer["now"])
         issued_at = document.next_issue_time
-        record = LockedRecord(company_id, kind, document.row)
-        errors = await _find_obstacles(conn, context.config, record)
+        errors = await _find_obstacles(conn, context.config, document)
         if document.issuer["tin_verified_at"] is None:
             errors.append(states.TIN_NOT_VERIFIED)
         found = await checks.findings(conn, document, issued_at)

@@ -111,19 +111,15 @@ class SubmissionOrder:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The bytes of a document that is to be sent."""
+    """The bytes of a document that is to be sent.
+
+    `former_id` is the submitted document of an earlier attempt that had the same bytes and was
+    absent at the portal.
+    """
 
     issued_at: datetime
     data: bytes
-    was_sent: bool = False  # in an earlier attempt, of which the portal showed nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Former:
-    """An earlier attempt whose document was absent at the portal and has not changed since."""
-
-    submitted_document_id: int
-    content: Content
+    former_id: int | None = None
 
 
 class Outcome(NamedTuple):
@@ -304,15 +300,10 @@ async def _load(
     await check_ready(conn, context.config, record)
     await sql.company_tin_keep(conn, company_id=record.company_id)
     document = await load_document(conn, context.config, record)
-    _check_tin_verified(document.issuer)
-    return document
-
-
-def _check_tin_verified(issuer: JsonObject) -> None:
-    """Raise BadRequest while the TIN of the issuing company is not verified."""
-    if issuer["tin_verified_at"] is None:
+    if document.issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
         raise refuse_submission(reason["code"], [reason])
+    return document
 
 
 async def _make_content(
@@ -323,13 +314,13 @@ async def _make_content(
     Raises BadRequest if sending is blocked or a check fails. Warnings do not block.
     """
     former = await _find_former(conn, document)
-    issued_at = former.content.issued_at if former else document.next_issue_time
-    former_id = former.submitted_document_id if former else None
+    issued_at = former.issued_at if former else document.next_issue_time
+    former_id = former.former_id if former else None
     await eligibility.check_not_blocked(conn, document, order.on_absence, former_id)
     if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
         raise refuse_submission("check_failed", errors)
     if former:
-        return former.content
+        return former
     built = await offload(document.size, document.build, issued_at)
     content = await context.signers.content(conn, document.company_id, document.issuer, built)
     if errors := checks.size_refusals(content):
@@ -337,8 +328,8 @@ async def _make_content(
     return Content(issued_at, content)
 
 
-async def _find_former(conn: Connection, document: SendableDocument) -> Former | None:
-    """Return the previous attempt if it was absent at the portal and is unchanged.
+async def _find_former(conn: Connection, document: SendableDocument) -> Content | None:
+    """Return the bytes of the previous attempt if it was absent at the portal and is unchanged.
 
     If the portal received it after all, it recognises the same bytes, and later the same document.
     Any other attempt has a new issue time and new bytes.
@@ -353,7 +344,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Former |
     built = await offload(document.size, document.build, former["issued_at"])
     if _encode_unsigned(json_codec.loads(former["content"])) != _encode_unsigned(built):
         return None
-    return Former(former["id"], Content(former["issued_at"], former["content"], was_sent=True))
+    return Content(former["issued_at"], former["content"], former["id"])
 
 
 def _encode_unsigned(built: JsonObject) -> bytes:
@@ -372,7 +363,7 @@ async def _store(
         attempt_key=order.attempt_key,
         tin=parties.normalize_tin(document.issuer["tin_code"]),
         on_absence=order.on_absence,
-        possibly_received=content.was_sent,
+        possibly_received=content.former_id is not None,
         lease=order.lease,
         delay=delay,
     )
