@@ -186,23 +186,12 @@ def _make_submission(
     # refuses its polls.
     error: JsonObject = json_codec.loads((row["last_error"] or "{}").encode())
     is_unknown = error.get("code") == state_machine.NOT_FOUND
+    values: JsonObject = {**row}
+    del values["id"], values["fence"], values["last_error"]
     return Submission(
-        state=row["state"],
-        on_absence=row["on_absence"],
-        now=row["now"],
-        tin=row["tin"],
+        **values,
         docs=docs,
         sightings=sightings,
-        claims=row["claims"],
-        reads=row["reads"],
-        sends=row["sends"],
-        absence_confirmations=row["absence_confirmations"],
-        absence_confirmed_at=row["absence_confirmed_at"],
-        first_sent_at=row["first_sent_at"],
-        last_sent_at=row["last_sent_at"],
-        client_id=row["client_id"],
-        submission_uid=row["submission_uid"],
-        possibly_received=row["possibly_received"],
         refusal=error if error.get("code") in state_machine.KEPT_CODES else None,
         unknown_since=_parse_time(error.get("since")) if is_unknown else None,
         searched_at=_parse_time(error.get("searched_at")) if is_unknown else None,
@@ -529,21 +518,14 @@ async def write_facts(
 
 def _change_values(change: Change) -> JsonObject:
     """Return a Change as an element of the JSON array of submitted_documents_move."""
-    values = {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in asdict(change).items()
-    }
+    values: JsonObject = asdict(change)
     del values["status"]
-    expected = [
+    values["next"] = change.status
+    values["expected"] = [
         status for status, moves in states.SUBMITTED_TRANSITIONS.items() if change.status in moves
     ]
-    subject_status = states.DOCUMENT_STATUSES[change.status]
-    moved: JsonObject = {
-        "next": change.status,
-        "expected": expected,
-        "subject_status": subject_status,
-    }
+    values["subject_status"] = states.DOCUMENT_STATUSES[change.status]
     if change.status == "NotSent":
         errors = change.errors or []
-        moved["failure"] = describe_not_sent(name_failure("NotReceived", errors), errors)
-    return {**values, **moved}
+        values["failure"] = describe_not_sent(name_failure("NotReceived", errors), errors)
+    return values
