@@ -1,7 +1,6 @@
 """Merges unsent submissions into one portal request. The bytes of a document never change."""
 
 import logging
-from dataclasses import dataclass, field
 from typing import TypedDict
 
 from service import failpoints
@@ -39,8 +38,7 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
         rows: list[UnsentRow] = await sql.submissions_unsent(
             conn, **claim.key, tin=submission.tin, most=MOST_DOCUMENTS
         )
-        load = _Load()
-        _, *ids = [row["id"] for row in rows if load.take(row)]
+        _, *ids = _select(rows)
         if not ids:
             return False
         await sql.submission_merge(conn, company_id=claim.company_id, ids=ids, into=claim.id)
@@ -50,24 +48,18 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
     return True
 
 
-@dataclass(slots=True)
-class _Load:
-    """The size and the document numbers of a submission that is being filled."""
+def _select(rows: list[UnsentRow]) -> list[int]:
+    """Return the ids of the submissions that one request can hold.
 
-    size: int = 0
-    numbers: set[str] = field(default_factory=set[str])
-
-    def take(self, row: UnsentRow) -> bool:
-        """Add a submission. Return False if it exceeds a limit or repeats a number.
-
-        Numbers must be unique, because the portal's receipt names documents by number.
-        """
-        numbers, size = set(row["numbers"]), self.size + row["size"]
-        if (
-            len(self.numbers) + len(numbers) > MOST_DOCUMENTS
-            or size > MOST_BYTES
-            or numbers & self.numbers
-        ):
-            return False
-        self.size, self.numbers = size, self.numbers | numbers
-        return True
+    Numbers must be unique, because the portal's receipt names documents by number.
+    """
+    ids: list[int] = []
+    numbers: set[str] = set()
+    left = MOST_BYTES
+    for row in rows:
+        is_full = len(numbers) + len(row["numbers"]) > MOST_DOCUMENTS or row["size"] > left
+        if not is_full and numbers.isdisjoint(row["numbers"]):
+            ids.append(row["id"])
+            numbers.update(row["numbers"])
+            left -= row["size"]
+    return ids
