@@ -3,7 +3,6 @@
 Pure functions over the sent bytes and the portal's responses.
 """
 
-import hashlib
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -60,8 +59,7 @@ def read_sent(content: bytes) -> SentDocument:
 
 def is_same(content: bytes, copy: str) -> bool:
     """Return whether the portal's copy has the sent bytes, or is the same JSON reformatted."""
-    copied = hashlib.sha256(copy.encode("utf-8", "surrogatepass"))
-    if copied.digest() == hashlib.sha256(content).digest():
+    if copy.encode("utf-8", "surrogatepass") == content:
         return True
     try:
         return _equal(json_codec.loads(copy.encode("utf-8")), json_codec.loads(content))
