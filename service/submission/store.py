@@ -78,7 +78,6 @@ class SightingRow(TypedDict):
     submission_id: int
     submitted_document_id: int
     uuid: str
-    number: str
     submission_uid: str | None
     via: str
 

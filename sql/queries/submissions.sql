@@ -448,7 +448,7 @@ select :company_id::bigint, submission_id, uuid, number, submission_uid, via
 -- Return sightings of the documents of submissions, also in submissions that they have left. A
 -- sighting from a listing is left out if another document has the uuid, because it was recorded
 -- before all copies were compared.
-select d.submission_id, d.id as submitted_document_id, e.uuid, e.number, e.submission_uid, e.via
+select d.submission_id, d.id as submitted_document_id, e.uuid, e.submission_uid, e.via
   from submitted_documents d
   join portal_sightings e
     on e.company_id = d.company_id and e.number = d.number

@@ -211,13 +211,11 @@ async def compare(
             conn, company_id=company_id, settle=context.config.portal_settle
         )
         findings = [dict(row) for row in await sql.findings_open(conn, company_id=company_id)]
-    is_still_held = is_held and not released
-    days = math.ceil((now - since) / timedelta(days=1))
     return {
         "company_id": company_id,
-        "days": days,
+        "days": math.ceil((now - since) / timedelta(days=1)),
         **counts,
-        "held": is_still_held,
+        "held": is_held and not released,
         "findings": findings,
     }
 
