@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from typing import TypedDict
 
 import aiohttp
 from asyncpg import Record
@@ -67,13 +66,6 @@ SCHEDULE = (
 log = logging.getLogger(__name__)
 
 
-class NextState(TypedDict):
-    """The state of a delivery after an attempt."""
-
-    next: str
-    delay: timedelta
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of an attempt: the status of the response, or the error."""
@@ -101,11 +93,11 @@ class Outcome:
         """Return whether the endpoint has accepted the event."""
         return self.response_status is not None and 200 <= self.response_status < 300
 
-    def result(self, step: int, scale: Decimal) -> NextState:
-        """Return the new state of the delivery after attempt `step`."""
+    def result(self, step: int, scale: Decimal) -> tuple[str, timedelta]:
+        """Return the state of the delivery after attempt `step`, and the delay of the next one."""
         if self.is_delivered or self.is_gone or step >= len(SCHEDULE):
-            return {"next": "Delivered" if self.is_delivered else "Failed", "delay": timedelta(0)}
-        return {"next": "Pending", "delay": SCHEDULE[step] * float(scale)}
+            return "Delivered" if self.is_delivered else "Failed", timedelta(0)
+        return "Pending", SCHEDULE[step] * float(scale)
 
 
 def delivery_session(config: Config) -> aiohttp.ClientSession:
@@ -266,6 +258,7 @@ class WebhookDispatcher(Loop):
     async def _store(self, claim: Record, outcome: Outcome, took: float) -> None:
         """Store the outcome. A 410 disables the endpoint, unless it has another URL meanwhile."""
         company_id, endpoint_id = claim["company_id"], claim["endpoint_id"]
+        state, delay = outcome.result(claim["step"], self._config.webhook_retry_scale)
         async with self._database.company(company_id) as conn:
             is_mine = await sql.webhook_delivery_end(
                 conn,
@@ -277,7 +270,8 @@ class WebhookDispatcher(Loop):
                 response_status=outcome.response_status,
                 error=outcome.error,
                 slow=took >= self._config.webhook_timeout.total_seconds() * SLOW_PART,
-                **outcome.result(claim["step"], self._config.webhook_retry_scale),
+                next=state,
+                delay=delay,
             )
             if not is_mine or not outcome.is_gone:
                 return
