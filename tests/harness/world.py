@@ -190,7 +190,8 @@ class Cancelling(Steps):
 
     async def run(self, state: cancellation.CancellationState, is_new: bool) -> None:
         """Cancel the document, and store the result."""
-        state, result = await cancellation.resolve(state, self, self.world.times, is_new)
+        cancel = self.cancel if is_new else None
+        state, result = await cancellation.resolve(state, cancel, self.read, self.world.times)
         await _pause()
         self.world.store_cancellation(self, state, result)
 

@@ -211,7 +211,8 @@ async def run(
         doc: CancellationRow = await sql.cancellation_get(conn, **cancellation.key)
     requests = _Requests(await sign_in(context, cancellation.company_id), cancellation, doc)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
-    state, result = await rules.resolve(state, requests, context.config, is_new=new is not None)
+    send = requests.cancel if new else None
+    state, result = await rules.resolve(state, send, requests.read, context.config)
     return await _write(context, cancellation, state, result)
 
 
@@ -243,7 +244,6 @@ class _Requests:
             raise NotSent(TOO_LATE)
 
     async def read(self) -> Document:
-        """Read the document."""
         try:
             return await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
         except PortalError as error:

@@ -64,7 +64,6 @@ class _Candidate:
     is_elsewhere: bool = False  # a document of another company has its uuid
 
     def sighting(self, via: str) -> Sighting:
-        """Return the sighting to record."""
         return Sighting(
             self.doc.id, self.there.uuid, self.there.submission_uid, via, self.there.received_at
         )

@@ -7,9 +7,9 @@ processed late. Until its settling time is over, the state is read repeatedly wi
 document that is still Valid proves nothing.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from service.config import Config
 from service.documents import states
@@ -47,14 +47,6 @@ class CancellationState:
         return self.sent_by is None or self.now >= self.sent_by + times.portal_settle
 
 
-class Requests(Protocol):
-    """The requests to the portal about one document. They raise PortalError."""
-
-    async def cancel(self) -> None: ...
-
-    async def read(self) -> Document: ...
-
-
 # Results
 
 
@@ -85,17 +77,20 @@ class End:
 
 
 async def resolve(
-    state: CancellationState, requests: Requests, times: Config, is_new: bool
+    state: CancellationState,
+    cancel: Callable[[], Awaitable[None]] | None,
+    read: Callable[[], Awaitable[Document]],
+    times: Config,
 ) -> tuple[CancellationState, Cancelled | Wait | End]:
     """Send the request of a new cancellation, and read the state of the document if necessary.
 
-    Return the state after that, and the result to store. A cancellation that is not new is only
-    read: its request may have been sent.
+    Return the state after that, and the result to store. Without `cancel`, the cancellation is not
+    new and only read: its request may have been sent. Both requests raise PortalError.
     """
     code = None
-    if is_new:
+    if cancel:
         try:
-            await requests.cancel()
+            await cancel()
         except PortalError as error:
             code = _name_failure(error)
             if code is None:
@@ -106,7 +101,7 @@ async def resolve(
             return state, Cancelled()
     # A request may be refused because an earlier one was processed.
     try:
-        shown = await requests.read()
+        shown = await read()
     except PortalError as error:
         if code is not None and not state.may_have_arrived:
             return state, End(code)
