@@ -2133,7 +2133,7 @@ HELD = (
     removal(
         "orphan-not-reported",
         "service/submission/machine/comparison_rules.py",
-        "        verdict.findings.append(_finding(ORPHAN, tin, listed, row))\n",
+        "        verdict.findings.append(_finding(ORPHAN, listed, row))\n",
         FAILOVERS,
     ),
     Mutant(

@@ -90,7 +90,6 @@ class _Span:
 
     @property
     def listed_from(self) -> datetime:
-        """Return the start of the listing."""
         return self.since - CLOCK_TOLERANCE
 
 
@@ -297,8 +296,8 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
         tin, listing, attempts, recorded | attempted, None if span.is_held else settled_at
     )
     verdict.findings += comparison_rules.find_valid_there(tin, listing, attempts, settled_at)
-    verdict.findings += comparison_rules.find_missing(tin, listing, expected, listing.odd)
-    verdict.findings += comparison_rules.find_shared(tin, listing, attempts, recorded)
+    verdict.findings += comparison_rules.find_missing(listing, expected, listing.odd)
+    verdict.findings += comparison_rules.find_shared(listing, attempts, recorded)
     if span.is_held:  # an unreadable row may be a document whose rows were lost
         verdict.findings += comparison_rules.find_unreadable(tin, listing.odd, attempts)
     await follow_listing(context, company_id, listing, attempts)
@@ -374,7 +373,7 @@ async def _store_findings(
     new = [
         one
         for one in sorted(findings, key=lambda finding: finding.key)
-        if await sql.finding_insert(conn, company_id=span.company_id, **asdict(one))
+        if await sql.finding_insert(conn, company_id=span.company_id, tin=span.tin, **asdict(one))
     ]
     cleared = await sql.findings_clear(
         conn,

@@ -42,7 +42,6 @@ class PortalFinding:
     """A row of findings."""
 
     kind: str
-    tin: str
     number: str
     document_type: str | None
     uuid: str
@@ -137,7 +136,7 @@ def judge_listing(
     next comparison.
     """
     verdict = Verdict()
-    verdict.findings += _find_foreign_cancellations(tin, listing, attempts)
+    verdict.findings += _find_foreign_cancellations(listing, attempts)
     owned = {row["uuid"] for row in attempts} | elsewhere
     by_uuid = {listed.uuid: listed for listed in listing}
     by_number: dict[str, list[AttemptRow]] = {}
@@ -173,38 +172,35 @@ def _judge_document(
     if row and row["state"] == "Queued" and may_be_sent:
         verdict.adopt[row["submission_id"]] = listed
     elif row and may_be_sent and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
-        verdict.findings.append(_finding(ADOPTABLE, tin, listed, row))
+        verdict.findings.append(_finding(ADOPTABLE, listed, row))
     elif listed.status not in LIVE:
         pass
     elif row and row["uuid"]:
         verdict.sightings.append((row["submission_id"], listed))
-        verdict.findings.append(_find_second(tin, listed, row, by_uuid.get(row["uuid"])))
+        verdict.findings.append(_find_second(listed, row, by_uuid.get(row["uuid"])))
     elif not row or row["state"] not in ("Sending", "Uncertain"):  # decided as unknown outcomes
-        verdict.findings.append(_finding(ORPHAN, tin, listed, row))
+        verdict.findings.append(_finding(ORPHAN, listed, row))
         waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, listed))
         verdict.stop |= {one["submission_id"]: listed for one in waiting}
 
 
-def _find_second(
-    tin: str, listed: Document, row: AttemptRow, other: Document | None
-) -> PortalFinding:
+def _find_second(listed: Document, row: AttemptRow, other: Document | None) -> PortalFinding:
     """Return the finding of a live document of an attempt that has `other`, if that is listed.
 
     Of two live documents the later one is to be cancelled.
     """
     if (other.status if other else row["status"]) not in LIVE:
-        return _finding(ORPHAN, tin, listed, row)
+        return _finding(ORPHAN, listed, row)
     if other is None or not _is_later(other.received_at, listed.received_at):
-        return _finding(DUPLICATE, tin, listed, row, row["uuid"])
-    return _finding(DUPLICATE, tin, other, row, listed.uuid)
+        return _finding(DUPLICATE, listed, row, row["uuid"])
+    return _finding(DUPLICATE, other, row, listed.uuid)
 
 
 def _finding(
-    kind: str, tin: str, listed: Document, row: AttemptRow | None, other_uuid: str | None = None
+    kind: str, listed: Document, row: AttemptRow | None, other_uuid: str | None = None
 ) -> PortalFinding:
     return PortalFinding(
         kind=kind,
-        tin=tin,
         number=listed.number,
         document_type=listed.type_code,
         uuid=listed.uuid,
@@ -215,13 +211,13 @@ def _finding(
 
 
 def _find_foreign_cancellations(
-    tin: str, listing: Iterable[Document], attempts: Iterable[AttemptRow]
+    listing: Iterable[Document], attempts: Iterable[AttemptRow]
 ) -> list[PortalFinding]:
     """Return findings of cancelled documents that no request of this service cancelled."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
     return [
         replace(
-            _finding(CANCELLED_ELSEWHERE, tin, listed, own[listed.uuid]),
+            _finding(CANCELLED_ELSEWHERE, listed, own[listed.uuid]),
             cancelled_at=listed.cancelled_at,
             reason=listed.reason,
         )
@@ -248,19 +244,17 @@ def find_valid_there(
     for listed in listing:
         if listed.status == "Valid" and (row := final.get(listed.uuid)):
             kind = DUPLICATE if row["document_id"] in live else ORPHAN
-            found.append(_finding(kind, tin, listed, row, live.get(row["document_id"])))
+            found.append(_finding(kind, listed, row, live.get(row["document_id"])))
     return found
 
 
 def find_shared(
-    tin: str, listing: Iterable[Document], attempts: Iterable[AttemptRow], uuids: Set[str]
+    listing: Iterable[Document], attempts: Iterable[AttemptRow], uuids: Set[str]
 ) -> list[PortalFinding]:
     """Return findings of documents whose uuids are recorded for other companies too."""
     own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
     return [
-        _finding(SHARED_UUID, tin, listed, own[listed.uuid])
-        for listed in listing
-        if listed.uuid in own
+        _finding(SHARED_UUID, listed, own[listed.uuid]) for listed in listing if listed.uuid in own
     ]
 
 
@@ -270,14 +264,14 @@ def find_unreadable(
     """Return findings of unreadable rows without an attempt: each may be a sent document."""
     owned = {row["uuid"] for row in attempts}
     return [
-        PortalFinding(ORPHAN, tin, row.number or "", row.type_code, row.key)
+        PortalFinding(ORPHAN, row.number or "", row.type_code, row.key)
         for row in odd
         if row.issuer_tin in (None, tin) and row.key not in owned
     ]
 
 
 def find_missing(
-    tin: str, listing: Iterable[Document], expected: Iterable[ExpectedRow], odd: Iterable[OddRow]
+    listing: Iterable[Document], expected: Iterable[ExpectedRow], odd: Iterable[OddRow]
 ) -> list[PortalFinding]:
     """Return findings of expected documents that are neither listed nor one of the `odd` rows."""
     listed = {one.uuid for one in listing} | {row.key for row in odd}
@@ -287,7 +281,6 @@ def find_missing(
     return [
         PortalFinding(
             MISSING,
-            tin,
             row["number"],
             row["document_type"],
             row["uuid"],
