@@ -36,16 +36,17 @@ class Evidence:
     began: float
 
 
-async def record_database_identity(database: Database, evidence: Evidence | None = None) -> None:
+async def record_database_identity(database: Database) -> None:
+    """Record which database this is. Hold sending if it is another one than before."""
+    async with database.across() as conn:
+        await _record(conn)
+
+
+async def _record(conn: Connection, evidence: Evidence | None = None) -> None:
     """Record which database this is. Hold sending if it is another one without evidence.
 
     The age of the evidence is that at which another database was seen, and not a later one.
     """
-    async with database.across() as conn:
-        await _record(conn, evidence)
-
-
-async def _record(conn: Connection, evidence: Evidence | None) -> None:
     found = await sql.database_identity_get(conn)
     if found["seen"] == found["recorded"]:
         return
