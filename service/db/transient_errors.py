@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from service.errors import Unavailable
+from service.errors import Unavailable, describe_error, format_traceback
 
 UNAVAILABLE = "The service is not available for a moment, please try again."
 #: Errors while PostgreSQL is away, restarting, or has no free connection. asyncpg raises an
@@ -39,6 +39,11 @@ def is_interruption(error: BaseException) -> bool:
     A statement that was cancelled because it ran too long may have caused it.
     """
     return is_transient(error) and not isinstance(error, asyncpg.QueryCanceledError)
+
+
+def describe_or_trace(error: BaseException) -> str:
+    """Return an error for a log: its traceback, unless the database interrupted the work."""
+    return describe_error(error) if is_interruption(error) else format_traceback(error)
 
 
 def is_aborted(error: BaseException) -> bool:

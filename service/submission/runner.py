@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
 from service.config import Config
-from service.db.transient_errors import is_interruption
+from service.db.transient_errors import describe_or_trace, is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import store
@@ -68,15 +68,6 @@ def make_failure(
     return kind(make_error(why, code), retry_delay(why), held_for)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One command of a run, with the submission as it was before it."""
-
-    run: "SubmissionRun"
-    before: Submission
-    command: Command
-
-
 @dataclass(slots=True)
 class SubmissionRun:
     """A claimed submission in its state after all commands so far."""
@@ -85,13 +76,18 @@ class SubmissionRun:
     submission: Submission
     is_open: bool = True  # no result was written, and the claim has to be released
 
-    def step(self, event: Event, times: Config) -> list[Step]:
-        """Apply an event and return the steps that follow."""
+    #: Those to carry out, each with the submission before it.
+    commands: list[tuple[Submission, Command]] = field(
+        default_factory=list[tuple[Submission, Command]]
+    )
+
+    def apply(self, event: Event, times: Config) -> None:
+        """Apply an event, and add the commands that follow."""
         before = self.submission
         self.submission, commands = state_machine.step(before, event, times)
         if any(isinstance(command, (Write, ReleaseClaim)) for command in commands):
             self.is_open = False
-        return [Step(self, before, command) for command in commands]
+        self.commands += [(before, command) for command in commands]
 
 
 async def run_claimed(context: SubmissionContext, claim: Claim, flow: Flow) -> None:
@@ -129,37 +125,38 @@ async def begin_claimed(context: SubmissionContext, claim: Claim) -> SubmissionR
 async def advance(context: SubmissionContext, submission_run: SubmissionRun, event: Event) -> None:
     """Apply an event and carry out what follows."""
     claim = submission_run.claim
-    for step in submission_run.step(event, context.config):
-        match step.command:
+    submission_run.apply(event, context.config)
+    while submission_run.commands:
+        before, command = submission_run.commands.pop(0)
+        match command:
             case RecordSightings():
-                sighted = [(claim, step.before, step.command)]
-                await store.record_sightings(context, claim.company_id, sighted)
+                await store.record_sightings(context, claim.company_id, [(claim, before, command)])
             case Write():
-                await store.write(context, claim, step.before, step.command)
+                await store.write(context, claim, before, command)
             case ReleaseClaim(wait):
                 await store.release(context, claim.company_id, [(claim, wait)])
 
 
-async def run_batch(context: SubmissionContext, company_id: int, steps: list[Step]) -> None:
-    """Carry out the steps of several runs of one company: all sightings first, then all results.
+async def run_batch(context: SubmissionContext, company_id: int, runs: list[SubmissionRun]) -> None:
+    """Carry out the commands of several runs of one company: all sightings, then all results.
 
     Results that change no document are written in one statement, the others in one transaction
     each. An error of one run leaves that claim to expire, and the others continue.
     """
     sightings: list[tuple[Claim, Submission, RecordSightings]] = []
     plain: list[tuple[Claim, Submission, Write]] = []
-    others: list[tuple[Step, Write]] = []
+    others: list[tuple[SubmissionRun, Submission, Write]] = []
     released: list[tuple[Claim, timedelta | None]] = []
-    for step in steps:
-        claim, command = step.run.claim, step.command
-        if isinstance(command, RecordSightings):
-            sightings.append((claim, step.before, command))
-        elif isinstance(command, ReleaseClaim):
-            released.append((claim, command.wait))
-        elif store.is_plain(command):
-            plain.append((claim, step.before, command))
-        else:
-            others.append((step, command))
+    for each in runs:
+        for before, command in each.commands:
+            if isinstance(command, RecordSightings):
+                sightings.append((each.claim, before, command))
+            elif isinstance(command, ReleaseClaim):
+                released.append((each.claim, command.wait))
+            elif store.is_plain(command):
+                plain.append((each.claim, before, command))
+            else:
+                others.append((each, before, command))
     if sightings:
         await store.record_sightings(context, company_id, sightings)
     if plain:
@@ -169,18 +166,19 @@ async def run_batch(context: SubmissionContext, company_id: int, steps: list[Ste
         await store.release(context, company_id, released)
 
 
-async def _write_each(context: SubmissionContext, writes: Iterator[tuple[Step, Write]]) -> None:
+async def _write_each(
+    context: SubmissionContext, writes: Iterator[tuple[SubmissionRun, Submission, Write]]
+) -> None:
     """Carry out Writes in WRITERS transactions at a time."""
 
     async def write() -> None:
-        for step, command in writes:
+        for each, before, command in writes:
             try:
-                await store.write(context, step.run.claim, step.before, command)
+                await store.write(context, each.claim, before, command)
             except Exception as error:
                 # An interrupted claim is released. Any other error is the submission's own: its
                 # claim expires and stays counted.
-                step.run.is_open = is_interruption(error)
-                what = describe_error(error) if step.run.is_open else format_traceback(error)
-                log.error("submission %s: %s", step.run.claim, what)
+                each.is_open = is_interruption(error)
+                log.error("submission %s: %s", each.claim, describe_or_trace(error))
 
     await asyncio.gather(*[write() for _ in range(WRITERS)])

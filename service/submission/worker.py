@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Iterator, Mapping
 
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, describe_or_trace
 from service.documents.states import SubmissionState
-from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.gauges import Sample
 from service.submission.context import Claim, SubmissionContext
@@ -178,8 +177,7 @@ class Worker(Loop):
         try:
             await work
         except Exception as error:
-            what = describe_error(error) if is_interruption(error) else format_traceback(error)
-            log.error("worker: %s\n%s", name, what)
+            log.error("worker: %s\n%s", name, describe_or_trace(error))
         finally:
             self._context.due.set()
 

@@ -22,8 +22,8 @@ from functools import partial
 from service import json_codec
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.db.transient_errors import is_interruption
-from service.errors import describe_error, format_traceback, make_reason
+from service.db.transient_errors import describe_or_trace
+from service.errors import make_reason
 from service.json_types import JsonObject
 from service.loops import running
 from service.portal import rate_limits
@@ -152,8 +152,7 @@ async def _look_up_meanwhile(context: SubmissionContext, own_claim: ComparisonCl
         except (ComparisonStopped, PortalError) as why:
             await _accept_failure(context, own_claim.company_id, why)
         except Exception as error:
-            what = describe_error(error) if is_interruption(error) else format_traceback(error)
-            log.error("look-up company=%d: %s", own_claim.company_id, what)
+            log.error("look-up company=%d: %s", own_claim.company_id, describe_or_trace(error))
 
 
 async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> None:

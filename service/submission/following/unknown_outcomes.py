@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypedDict
 
+from service.config import Config
 from service.db.statements import Result, Statement, sql
 from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
@@ -27,7 +28,6 @@ from service.submission.machine.comparison_rules import FURTHEST, MOST_DAYS
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     Claimed,
-    Event,
     ListingEnded,
     ListingUnavailable,
     LockUnavailable,
@@ -35,7 +35,6 @@ from service.submission.machine.types import (
     Submission,
 )
 from service.submission.runner import (
-    Step,
     SubmissionRun,
     advance,
     begin,
@@ -240,7 +239,7 @@ class UnknownOutcomes:
                     if ending:
                         batch.end(ending, odd)
                     self.claim.check()
-                    await run_batch(self.context, self.claim.company_id, batch.steps)
+                    await run_batch(self.context, self.claim.company_id, runs)
             except Exception as error:
                 if is_external_error(error):
                     raise
@@ -275,13 +274,16 @@ class UnknownOutcomes:
 
 @dataclass(slots=True)
 class _Batch:
-    """Claimed submissions that are decided together, and the steps that follow."""
+    """Claimed submissions that are decided together."""
 
     unknown: UnknownOutcomes
     runs: list[SubmissionRun]
-    steps: list[Step] = field(default_factory=list[Step])
     # Submission -> why a copy could not be compared
     undecided: dict[int, PortalError] = field(default_factory=dict[int, PortalError])
+
+    @property
+    def times(self) -> Config:
+        return self.unknown.context.config
 
     @property
     def open_runs(self) -> list[SubmissionRun]:
@@ -291,7 +293,7 @@ class _Batch:
     def begin(self, locked: set[int]) -> None:
         """Decide what needs no listing. The sender of a submission that is not locked may live."""
         for each in self.runs:
-            self._step(each, Claimed() if each.claim.id in locked else LockUnavailable())
+            each.apply(Claimed() if each.claim.id in locked else LockUnavailable(), self.times)
 
     async def compare(self, shown: Mapping[str, list[Document]]) -> None:
         """Adopt the documents that the portal shows, by number, and those on their receipts."""
@@ -318,18 +320,16 @@ class _Batch:
         self.undecided.update(found.undecided)
         for each in self.open_runs:
             if sightings := found.shown(each.claim.id):
-                self._step(each, SightingsReceived(sightings))
+                each.apply(SightingsReceived(sightings), self.times)
 
     def end(self, ending: Ending, odd: Iterable[OddRow]) -> None:
         """Apply the end of the listing, with its unreadable rows, to what was not found."""
         for each in self.open_runs:
             if each.claim.id in self.undecided:
-                self._step(each, describe_failure(self.undecided[each.claim.id]))
+                event = describe_failure(self.undecided[each.claim.id])
             else:
-                self._step(each, self.unknown.ending_for(each.submission, ending, odd))
-
-    def _step(self, submission_run: SubmissionRun, event: Event) -> None:
-        self.steps += submission_run.step(event, self.unknown.context.config)
+                event = self.unknown.ending_for(each.submission, ending, odd)
+            each.apply(event, self.times)
 
 
 def _group_by_number(listing: Iterable[Document]) -> dict[str, list[Document]]:
