@@ -104,7 +104,7 @@ async def find_matches(
         ids = {one.submission_id for one in open_ones}
         contents = await read_contents(conn, company_id, ids)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
-    await _Prover(context, contents, by_row, matches, named=named).prove(open_ones)
+    await _Prover(context, contents, by_row, matches, named).prove(open_ones)
     return matches
 
 
@@ -213,6 +213,7 @@ def _no_answer(why: Refused) -> Unclear:
     return Unclear(str(why), errors=why.errors, correlation_id=why.correlation_id)
 
 
+@dataclass(slots=True)
 class _Prover:
     """Proves the candidates of one listing. `by_row` holds the TINs under which a row is evidence.
 
@@ -221,21 +222,12 @@ class _Prover:
     its submission was sent before.
     """
 
-    def __init__(
-        self,
-        context: CompanyContext,
-        contents: dict[tuple[int, str], bytes],
-        by_row: set[str],
-        matches: Matches,
-        *,
-        named: bool,
-    ) -> None:
-        self._context = context
-        self._contents = contents
-        self._by_row = by_row
-        self._matches = matches
-        self._named = named
-        self._throttled: Throttled | None = None  # the error that ended the fetching of copies
+    context: CompanyContext
+    contents: dict[tuple[int, str], bytes]
+    by_row: set[str]
+    matches: Matches
+    named: bool
+    throttled: Throttled | None = None  # the error that ended the fetching of copies
 
     async def prove(self, candidates: list[_Candidate]) -> None:
         """Decide about each candidate and add it to the matches."""
@@ -243,12 +235,12 @@ class _Prover:
         for one in candidates:
             is_invalid = one.there.status == "Invalid"
             if (is_long or is_invalid) and await self._is_proven_by_row(one):
-                _add_proven(self._matches, one)
+                _add_proven(self.matches, one)
             elif not is_invalid:
                 await self._prove_by_copy(one)
             elif not one.is_elsewhere:  # Portal: 5.3
                 why = "The portal has no copy of an Invalid document."
-                _add_unproven(self._matches, one, why)
+                _add_unproven(self.matches, one, why)
 
     async def _prove_by_copy(self, candidate: _Candidate) -> None:
         """Compare the portal's copy. Use the row if the copy cannot be fetched."""
@@ -257,11 +249,11 @@ class _Prover:
         except PortalError as why:
             is_answer = isinstance(why, Refused | Throttled)
             if is_answer and await self._is_proven_by_row(candidate):
-                _add_proven(self._matches, candidate)
+                _add_proven(self.matches, candidate)
             elif isinstance(why, Refused):
                 self._decide_without_copy(candidate, why)
             else:
-                self._matches.undecided[candidate.submission_id] = why
+                self.matches.undecided[candidate.submission_id] = why
         else:
             content = self._content(candidate)
             is_same = await offload(len(content), document_comparison.is_same, content, copy)
@@ -269,45 +261,45 @@ class _Prover:
 
     async def _fetch_copy(self, candidate: _Candidate) -> str:
         """Return the portal's copy. After Throttled, raise it for all further candidates."""
-        if self._throttled:
-            raise self._throttled
+        if self.throttled:
+            raise self.throttled
         try:
-            there = await self._context.portal.raw(
-                candidate.submission.tin, candidate.there.uuid, further=not self._named
+            there = await self.context.portal.raw(
+                candidate.submission.tin, candidate.there.uuid, further=not self.named
             )
             return there.content or ""
         except Throttled as why:
-            await self._context.apply_throttle(why, "raw")
-            self._throttled = why
+            await self.context.apply_throttle(why, "raw")
+            self.throttled = why
             raise
 
     def _decide(self, candidate: _Candidate, is_same: bool) -> None:
         if is_same and candidate.is_elsewhere:
             why = "Its uuid is recorded for a document of another company."
-            _add_unproven(self._matches, candidate, why)
+            _add_unproven(self.matches, candidate, why)
         elif is_same:
-            _add_proven(self._matches, candidate)
+            _add_proven(self.matches, candidate)
         elif not candidate.is_elsewhere:  # another company's document is no copy
             why = "The portal's copy is not the document that was sent."
-            _add_unproven(self._matches, candidate, why)
+            _add_unproven(self.matches, candidate, why)
 
     def _decide_without_copy(self, candidate: _Candidate, why: Refused) -> None:
         """Add a candidate as unproven if its copy is missing, which must be so at two looks."""
         # The portal may have a copy of a Submitted document once it is validated.
         is_missing = why.is_missing and candidate.there.status != "Submitted"
         if is_missing:
-            _add_unproven(self._matches, candidate, f"The portal has no copy of it: {why}")
+            _add_unproven(self.matches, candidate, f"The portal has no copy of it: {why}")
         is_enough = (
             not candidate.submission.possibly_received
-            if self._named
+            if self.named
             else candidate.was_seen("unproven")
         )
         if not (is_missing and is_enough):
-            self._matches.undecided[candidate.submission_id] = _no_answer(why)
+            self.matches.undecided[candidate.submission_id] = _no_answer(why)
 
     async def _is_proven_by_row(self, candidate: _Candidate) -> bool:
         there, content = candidate.there, self._content(candidate)
-        if candidate.is_elsewhere or candidate.submission.tin not in self._by_row:
+        if candidate.is_elsewhere or candidate.submission.tin not in self.by_row:
             return False
         if None in (there.type_code, there.issued_at, there.issuer_tin):
             return False
@@ -315,4 +307,4 @@ class _Prover:
         return not document_comparison.row_differences(sent, there)
 
     def _content(self, candidate: _Candidate) -> bytes:
-        return self._contents[candidate.submission_id, candidate.doc.number]
+        return self.contents[candidate.submission_id, candidate.doc.number]

@@ -121,6 +121,7 @@ def build_request(tin: str, contents: Sequence[store.ContentRow]) -> StoredReque
     return StoredRequest(body, sha256, [entry["documentHash"] for entry in entries])
 
 
+@dataclass(slots=True)
 class PortalTransmission:
     """One request to the portal. The stack closes its connection, also if nothing was sent.
 
@@ -128,23 +129,17 @@ class PortalTransmission:
     first byte.
     """
 
-    def __init__(
-        self,
-        context: CompanyContext,
-        submission_run: SubmissionRun,
-        stack: AsyncExitStack,
-    ) -> None:
-        self.run = submission_run
-        self.began = 0.0  # when the intent was begun, in monotonic seconds
-        self._context = context
-        self._stack = stack
-        self._request: StoredRequest | None = None
-        self._open: OpenSubmission | None = None
-        self._confirmation: str | None = None  # who confirms the commit of the intent
+    context: CompanyContext
+    run: SubmissionRun
+    stack: AsyncExitStack
+    began: float = 0.0  # when the intent was begun, in monotonic seconds
+    request: StoredRequest | None = None
+    connection: OpenSubmission | None = None
+    confirmation: str | None = None  # who confirms the commit of the intent
 
     async def admit(self) -> Event | None:
         """Obtain a token and a slot, then merge the submissions that arrived meanwhile."""
-        context, submission = self._context, self.run.submission
+        context, submission = self.context, self.run.submission
         database_clock = ClockReading(submission.now, time.monotonic())
         try:
             await context.portal.ready(submission.tin)
@@ -161,21 +156,21 @@ class PortalTransmission:
 
     async def connect(self) -> Event | None:
         """Open a request with the stored documents, unless they or the request have changed."""
-        context, claim, tin = self._context, self.run.claim, self.run.submission.tin
+        context, claim, tin = self.context, self.run.claim, self.run.submission.tin
         async with context.database.reading(claim.company_id) as conn:
             stored: RequestRow = await sql.submission_request(conn, **claim.key)
             contents: list[store.ContentRow] = await sql.submission_contents(
                 conn, company_id=claim.company_id, ids=[claim.id]
             )
         size = sum(len(row["content"]) for row in contents)
-        self._request = request = await offload(size, build_request, tin, contents)
+        self.request = request = await offload(size, build_request, tin, contents)
         is_repeated = stored["request_sha256"] in (None, request.sha256)
         if not is_repeated or request.document_hashes != [row["document_hash"] for row in contents]:
             return RequestChanged()
         if stored["confirmation"] is None:
             return NotReceived(STANDBYS_CHANGED)
         try:
-            self._open = await self._stack.enter_async_context(
+            self.connection = await self.stack.enter_async_context(
                 context.portal.open_submission(tin, request.body)
             )
         except PortalError as why:
@@ -184,18 +179,18 @@ class PortalTransmission:
 
     async def commit_intent(self) -> bool:
         """Commit the intent. Return false if the claim was lost or sending is held."""
-        assert self._request  # of connect()
+        assert self.request  # of connect()
         self.began = time.monotonic()
-        context, claim, submission = self._context, self.run.claim, self.run.submission
+        context, claim, submission = self.context, self.run.claim, self.run.submission
         async with context.database.company(claim.company_id) as conn:
             row = await sql.submission_send(
                 conn,
                 **claim.key,
                 fence=claim.fence,
-                request_sha256=self._request.sha256,
+                request_sha256=self.request.sha256,
                 client_id=context.portal.client_id_for(submission.tin),
                 is_own=context.portal.uses_own_client(submission.tin),
-                document_hashes=self._request.document_hashes,
+                document_hashes=self.request.document_hashes,
                 lease=context.config.portal_lease,
             )
             failpoints.reach("before_intent_commit")
@@ -204,7 +199,7 @@ class PortalTransmission:
         SUBMISSION_MOVES.labels("Sending").inc()
         failpoints.reach("after_intent_commit")
         self.run.submission = state_machine.mark_sending(submission)
-        self._confirmation = row["confirmation"]
+        self.confirmation = row["confirmation"]
         return True
 
     async def send(self) -> Event:
@@ -213,8 +208,8 @@ class PortalTransmission:
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
-        assert self._open  # by connect()
-        if not await _is_confirmed(self._context, self._confirmation):
+        assert self.connection  # by connect()
+        if not await _is_confirmed(self.context, self.confirmation):
             return NotReceived(STANDBYS_CHANGED)
 
         def reject_stale() -> None:
@@ -222,9 +217,9 @@ class PortalTransmission:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            event = await self._open.send(reject_stale)
+            event = await self.connection.send(reject_stale)
         except PortalError as why:
-            event = await _classify(self._context, why)
+            event = await _classify(self.context, why)
         failpoints.reach("answer_read")
         return event
 
