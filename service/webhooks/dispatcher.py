@@ -215,7 +215,10 @@ class WebhookDispatcher(Loop):
         if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
-            secrets = self._decrypt_secrets(claim)
+            secrets = [
+                self._vault.open(sealed, claim["company_id"], WEBHOOK_SECRET)
+                for sealed in claim["sealed_secrets"]
+            ]
         except DecryptionError as error:
             log.error(
                 "webhooks: a secret of webhook %d of company %d: %s",
@@ -247,13 +250,6 @@ class WebhookDispatcher(Loop):
             event_id=claim["event_id"],
             most=RECORD_BYTES,
         )
-
-    def _decrypt_secrets(self, claim: Record) -> list[bytes]:
-        """Return the secrets of a claim, decrypted. Raises DecryptionError."""
-        return [
-            self._vault.open(sealed, claim["company_id"], WEBHOOK_SECRET)
-            for sealed in claim["sealed_secrets"]
-        ]
 
     async def _store(self, claim: Record, outcome: Outcome, took: float) -> None:
         """Store the outcome. A 410 disables the endpoint, unless it has another URL meanwhile."""

@@ -62,7 +62,8 @@ async def preflight_document(
         found = await checks.findings(conn, document, issued_at)
         signing_errors, ending = await context.signers.outlook(conn, company_id, document.issuer)
     errors += [*preflight.list_errors(found), *signing_errors]
-    warnings = [*preflight.list_warnings(found), *map(_certificate_warning, ending)]
+    warnings = preflight.list_warnings(found)
+    warnings += [make_reason("Certificate", message, certificate.PATH) for message in ending]
     report = partial(_report, document, issued_at, found)
     return await offload(document.size, report, errors, warnings)
 
@@ -86,10 +87,6 @@ def _find_stored_only(document: SendableDocument) -> list[Error]:
         return []
     found = schema.find_stored_only(f"{document.kind.name}_update", document.source)
     return [{"code": "UnknownMember", **each} for each in found]
-
-
-def _certificate_warning(message: str) -> Error:
-    return make_reason("Certificate", message, certificate.PATH)
 
 
 async def _find_obstacles(conn: Connection, config: Config, record: LockedRecord) -> list[Error]:
