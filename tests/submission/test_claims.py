@@ -10,10 +10,11 @@ import pytest
 
 from service import json_codec
 from service.db.statements import sql
+from service.portal.errors import NotSent
 from service.submission import store as results
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.machine import state_machine
-from service.submission.machine.types import Change, NotReceived, RecordSightings, Sighting, Write
+from service.submission.machine.types import Change, RecordSightings, Sighting, Write
 from service.submission.own_clients import sign_in
 from service.submission.runner import SubmissionRun
 from service.submission.sending.send import PortalTransmission, StoredRequest, send
@@ -287,8 +288,8 @@ async def test_expired_intent_is_not_sent(claimed: Claimed, sandbox: Sandbox) ->
         assert await request.admit() is None and await request.connect() is None
         assert await request.commit_intent()
         request.began -= 60
-        event = await request.send()
-    assert isinstance(event, NotReceived)
+        with pytest.raises(NotSent):
+            await request.send()
     assert not await sandbox.ledger()
 
 

@@ -54,7 +54,7 @@ SENDER_CODES = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
 
 
 class Transmission(Protocol):
-    """The steps of one send. An event ends it."""
+    """The steps of one send. An event ends it, and so does a PortalError."""
 
     async def admit(self) -> Event | None: ...
 
@@ -69,7 +69,7 @@ async def transmit(transmission: Transmission) -> Event | None:
     """Send a claimed Queued submission, and return the event that follows.
 
     Return None if the intent was not committed. Admission and connection precede the intent, so
-    that it does not become stale meanwhile.
+    that it does not become stale meanwhile. Raises PortalError.
     """
     if event := await transmission.admit() or await transmission.connect():
         return event
@@ -93,7 +93,12 @@ async def send(context: CompanyContext, claim: Claim) -> None:
         if submission_run is None:
             return
         request = PortalTransmission(context, submission_run, stack)
-        if event := await transmit(request):
+        try:
+            event = await transmit(request)
+        except PortalError as why:
+            await context.apply_throttle(why, "submit")
+            event = describe_failure(why)
+        if event:
             await advance(context, request.run, event)
 
 
@@ -141,10 +146,7 @@ class PortalTransmission:
         """Obtain a token and a slot, then merge the submissions that arrived meanwhile."""
         context, submission = self.context, self.run.submission
         database_clock = ClockReading(submission.now, time.monotonic())
-        try:
-            await context.portal.ready(submission.tin)
-        except PortalError as why:
-            return await _classify(context, why)
+        await context.portal.ready(submission.tin)
         if difference := await context.portal.clocks_apart(
             submission.tin, database_clock, partial(read_database_clock, context)
         ):
@@ -169,12 +171,9 @@ class PortalTransmission:
             return RequestChanged()
         if stored["confirmation"] is None:
             return NotReceived(STANDBYS_CHANGED)
-        try:
-            self.connection = await self.stack.enter_async_context(
-                context.portal.open_submission(tin, request.body)
-            )
-        except PortalError as why:
-            return await _classify(context, why)
+        self.connection = await self.stack.enter_async_context(
+            context.portal.open_submission(tin, request.body)
+        )
         return None
 
     async def commit_intent(self) -> bool:
@@ -203,7 +202,7 @@ class PortalTransmission:
         return True
 
     async def send(self) -> Event:
-        """Write the bytes on the open connection and classify the response.
+        """Write the bytes on the open connection and return the receipt. Raises PortalError.
 
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
@@ -217,11 +216,9 @@ class PortalTransmission:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            event = await self.connection.send(reject_stale)
-        except PortalError as why:
-            event = await _classify(self.context, why)
-        failpoints.reach("answer_read")
-        return event
+            return await self.connection.send(reject_stale)
+        finally:
+            failpoints.reach("answer_read")
 
 
 async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
@@ -232,14 +229,6 @@ async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
     """
     async with context.database.across() as conn:
         return before is not None and before == await sql.send_confirmation(conn)
-
-
-async def _classify(
-    context: SubmissionContext, why: PortalError
-) -> NotReceived | RefusalReceived | OutcomeUnknown:
-    """Return the event for a failed request, after applying the pause that the portal asked for."""
-    await context.apply_throttle(why, "submit")
-    return describe_failure(why)
 
 
 def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | OutcomeUnknown:
