@@ -154,7 +154,7 @@ update submissions
 -- request of this service did that: none was ever begun (cancel_fence is 0), or none can be the
 -- cause. For a document that is Cancelled here, the finding that its move inserted decides that.
 select d.id, d.submission_id, d.document_id, d.number, d.document_type, d.issued_at, d.status,
-       d.uuid, d.submitted_at, d.long_id, d.validated_at, d.updated_at,
+       d.uuid, d.long_id, d.validated_at, d.updated_at,
        case when d.cancel_fence = 0 then true
             when d.status <> 'Cancelled'
             then d.cancellation_requested_at is null and not d.cancel_unclear

@@ -546,7 +546,7 @@ select (select to_json(r)
 -- name: submitted_document_latest :one
 -- Return the latest document of an invoice or note that the portal received and did not reject, or
 -- may have received, and the database clock.
-select id, submission_id, status, uuid, number, submitted_at, cancelling_until, cancel_sent_by,
+select id, submission_id, status, submitted_at, cancelling_until, cancel_sent_by,
        clock_timestamp() as now
   from submitted_documents
  where company_id = :company_id and status not in ('Rejected', 'NotSent')
@@ -618,7 +618,7 @@ returning pg_notify('submission_moved', format('%s:%s', company_id, submission_i
 
 -- name: cancellation_get :one
 -- Return a cancellation and the clock.
-select d.id, d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_reads, s.tin,
+select d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_reads, s.tin,
        clock_timestamp() as now
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id

@@ -312,7 +312,6 @@ def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> AttemptRow
         "issued_at": doc.issued_at,
         "status": doc.status,
         "uuid": doc.uuid,
-        "submitted_at": None,
         "long_id": doc.long_id,
         "validated_at": doc.validated_at,
         "updated_at": row.created_at,

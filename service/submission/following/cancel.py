@@ -45,8 +45,6 @@ class LatestRow(TypedDict):
     id: int
     submission_id: int
     status: str
-    uuid: str | None
-    number: str
     submitted_at: datetime | None
     cancelling_until: datetime | None
     cancel_sent_by: datetime | None
@@ -56,7 +54,6 @@ class LatestRow(TypedDict):
 class CancellationRow(TypedDict):
     """The row of cancellation_get."""
 
-    id: int
     submission_id: int
     uuid: str
     cancel_reason: str

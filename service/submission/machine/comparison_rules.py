@@ -81,7 +81,6 @@ class AttemptRow(DocumentRow):
     """A row of comparison_attempts."""
 
     document_id: int
-    submitted_at: datetime | None
     updated_at: datetime
     is_foreign_if_cancelled: bool
     tin: str
