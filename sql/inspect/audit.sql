@@ -4,9 +4,6 @@
 -- of fingerprint() of the row for everything else.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -f sql/inspect/audit.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select at,
        who,

@@ -2,9 +2,6 @@
 -- top. `refused` says why the service would not cancel one now.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -f sql/inspect/cancellable.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select d.number,
        document_name(d.kind, d.document_id) as document,

@@ -4,8 +4,6 @@
 --   psql "$DATABASE_URL" -f sql/inspect/company_overview.sql
 --
 -- Reads all invoices, so do not run it every minute.
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select c.id as company,
        c.name,

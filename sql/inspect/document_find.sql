@@ -2,9 +2,6 @@
 -- another year, and after a deletion.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v number=INV-00042 -f sql/inspect/document_find.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select document_name(k.kind, k.id) as document,
        k.type,

@@ -2,9 +2,6 @@
 -- the portal, and who did what.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v number=INV-00042 -f sql/inspect/document_history.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 with document as (
   select id, kind, document_name(kind, id) as name

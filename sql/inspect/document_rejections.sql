@@ -3,9 +3,6 @@
 -- of the record: `POST .../preflight` shows those of the present document.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v number=INV-00042 -f sql/inspect/document_rejections.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select d.id as submitted_document,
        d.status,

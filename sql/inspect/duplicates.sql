@@ -3,8 +3,6 @@
 --   psql "$DATABASE_URL" -f sql/inspect/duplicates.sql
 --
 -- Cancel the later one at the portal within its 72 hours.
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select e.company_id,
        d.submission_id as submission,

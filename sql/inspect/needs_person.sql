@@ -6,8 +6,6 @@
 -- Resolve them with `python run.py resolve-submission` and `resolve-finding`; `reconcile` ends a
 -- hold.
 -- `known` has every uuid that the portal showed for a number of the submission.
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select 'submission' as what,
        s.company_id,

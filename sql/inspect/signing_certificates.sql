@@ -3,9 +3,6 @@
 -- SECRET_KEY nor SECRET_KEY_PREVIOUS cannot be opened.
 --
 --   psql "$DATABASE_URL" -f sql/inspect/signing_certificates.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select s.company_id as company,
        c.name,

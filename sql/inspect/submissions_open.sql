@@ -6,8 +6,6 @@
 -- Shows the first three documents of a submission. Documents of a merged or split submission are
 -- shown where they are now. Accepted submissions are listed while the portal validates them or a
 -- cancellation is in progress. NeedsPerson is resolved by a person only.
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select s.company_id,
        s.id as submission,

@@ -3,9 +3,6 @@
 -- documents without taxes.
 --
 --   psql "$DATABASE_URL" -v company_id=1 -v month=2026-11 -f sql/inspect/taxes_of_month.sql
---
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select type,
        rate,

@@ -4,8 +4,6 @@
 --   psql "$DATABASE_URL" -f sql/inspect/tins.sql
 --
 -- `python run.py verify-tin --company ID --tin TIN` verifies one.
--- Run it as a member of einvoice_reader or as a superuser. Row-level security hides all rows from
--- the role of the service.
 
 select coalesce(c.tin, s.tin) as tin,
        c.id as company_id,
