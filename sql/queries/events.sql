@@ -14,9 +14,8 @@ with start as (
 ), listed as (
   select row_number() over (order by r.transaction_id, r.id) as place,
          r.id,
-         r.type,
-         r.data,
-         r.created_at
+         json_build_object(
+           'id', r.id, 'type', r.type, 'data', r.data, 'created_at', r.created_at) as event
     from event_records r
    where r.company_id = :company_id
      and (r.transaction_id, r.id) > ((select transaction_id from start), (select id from start))
@@ -25,15 +24,8 @@ with start as (
    limit :most::bigint + 1
 )
 select (select true from start) as known,
-       (select count(*) > :most from listed) as has_more,
-       coalesce(
-         (select id from listed where place <= :most order by place desc limit 1),
-         :after) as next_after,
-       (select coalesce(
-                 json_agg(
-                   json_build_object(
-                     'id', id, 'type', type, 'data', data, 'created_at', created_at)
-                   order by place),
-                 '[]')
-          from listed
-         where place <= :most)::text as data;
+       count(*) > :most as has_more,
+       coalesce((array_agg(id order by place desc) filter (where place <= :most))[1], :after)
+         as next_after,
+       coalesce(json_agg(event order by place) filter (where place <= :most), '[]')::text as data
+  from listed;

@@ -15,11 +15,6 @@ select coalesce(
            where oid = to_regclass('public.schema_migrations')),
          has_schema_privilege('public', 'create'));
 
--- name: schema_is_applied :value
--- Return whether a version of the schema was applied: its migrations, views and functions. A later
--- version may have followed.
-select exists (select from schema_versions where sha256 = :version);
-
 -- name: migrations_lock :value
 -- Wait until no other process migrates. The lock ends with the session.
 select pg_advisory_lock(hashtextextended('einvoice migrations', 0));
@@ -68,7 +63,8 @@ select application_name as name,
  order by application_name;
 
 -- name: migration_versions :many
--- Return the versions of the views and functions that were applied, the latest first.
+-- Return the versions of the schema that were applied, the latest first: of its migrations, views
+-- and functions.
 select sha256
   from schema_versions
  order by applied_at desc;
@@ -83,22 +79,18 @@ values (:sha256);
 -- extensions do not count.
 select o.file, o.sha256
   from schema_objects o
-  join (select c.relname as name
-          from pg_class c
-         where c.relnamespace = 'public'::regnamespace and c.relkind = 'v'
-           and not exists (
-                 select
-                   from pg_depend d
-                  where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
-         union
-        select p.proname
-          from pg_proc p
-         where p.pronamespace = 'public'::regnamespace
-           and not exists (
-                 select
-                   from pg_depend d
-                  where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
-       ) present on present.name = substring(o.file from '([^/]+)\.sql$');
+  join (select 'pg_class'::regclass as classid, oid, relname as name
+          from pg_class
+         where relnamespace = 'public'::regnamespace and relkind = 'v'
+         union all
+        select 'pg_proc'::regclass, oid, proname
+          from pg_proc
+         where pronamespace = 'public'::regnamespace
+       ) present on present.name = substring(o.file from '([^/]+)\.sql$')
+ where not exists (
+         select
+           from pg_depend d
+          where d.classid = present.classid and d.objid = present.oid and d.deptype = 'e');
 
 -- name: migration_object_note :exec
 -- Record the digest of an applied view or function.

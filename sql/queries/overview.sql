@@ -44,6 +44,16 @@ select s.state, d.number, s.last_sent_at, d.kind, d.document_id
 -- sales from :overdue_before to :month_start that can be consolidated, the oldest one before that,
 -- and the oldest month before :month_start whose consolidated invoice is not submitted.
 -- statement_timestamp() can be a condition of an index, which clock_timestamp() cannot.
+with open_sale as not materialized (
+  select issue_date
+    from consolidation_candidates
+   where company_id = :company_id
+     and issue_date < :month_start
+     and status in ('Draft', 'Invalid')
+     and consolidated_invoice_id is null
+     and not is_named
+     and not was_accepted
+)
 select (select count(*)
           from submitted_documents d
          where d.company_id = :company_id
@@ -70,25 +80,11 @@ select (select count(*)
            and c.tin_verified_at is null
            and companies_of_tin(c.tin) <> '{}'
            and not exists (select from shared_tins s where s.tin = c.tin)) as lost_tin,
-       exists (
-         select
-           from consolidation_candidates i
-          where i.company_id = :company_id
-            and i.issue_date >= :overdue_before
-            and i.issue_date < :month_start
-            and i.status in ('Draft', 'Invalid')
-            and i.consolidated_invoice_id is null
-            and not i.is_named
-            and not i.was_accepted) as has_unconsolidated,
-       (select i.issue_date
-          from consolidation_candidates i
-         where i.company_id = :company_id
-           and i.issue_date < :overdue_before
-           and i.status in ('Draft', 'Invalid')
-           and i.consolidated_invoice_id is null
-           and not i.is_named
-           and not i.was_accepted
-         order by i.issue_date
+       exists (select from open_sale where issue_date >= :overdue_before) as has_unconsolidated,
+       (select issue_date
+          from open_sale
+         where issue_date < :overdue_before
+         order by issue_date
          limit 1) as overdue_since,
        (select min(k.month)
           from documents k
