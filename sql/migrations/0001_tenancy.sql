@@ -65,6 +65,7 @@ comment on procedure describe is 'Comment on a table or view and its columns.';
 create procedure run_across_companies(named regproc, for_service boolean default true)
   language plpgsql as $$
 begin
+  execute format('alter function %s security definer set search_path = pg_catalog, public', named);
   execute format('alter function %s owner to einvoice_across', named);
   execute format('revoke all on function %s from public', named);
   if for_service then
@@ -108,7 +109,9 @@ comment on function current_owner is
 
 create procedure keep_apart(
     fenced regclass,
-    own text default 'owner_id = current_owner(owner_kind)')
+    own text default 'owner_id = current_owner(owner_kind)',
+    has_secrets boolean default false,
+    across text default null)
   language plpgsql as $$
 begin
   execute format('alter table %s enable row level security', fenced);
@@ -117,24 +120,29 @@ begin
     'create policy own_rows on %s to einvoice_service using (%s) with check (%2$s)', fenced, own);
   execute format(
     'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+  if not has_secrets then
+    execute format('grant select on %s to einvoice_reader', fenced);
+  end if;
+  if across is not null then
+    execute format('create policy across_companies on %s to einvoice_across using (true)', fenced);
+    execute format('grant %s on %s to einvoice_across', across, fenced);
+  end if;
 end $$;
 comment on procedure keep_apart is
   'Isolate the rows of a table: the service reads and writes only those for which a condition '
   'holds, by default those of the current company or account by owner_kind and owner_id. Support '
-  'staff reads all.';
+  'staff reads all, of a table with secrets only the columns that are granted. `across` are the '
+  'rights of functions that run across companies.';
 
 create procedure keep_companies_apart(
     fenced regclass,
-    company_column name default 'company_id')
-  language sql as $$ call keep_apart(fenced, format('%I = current_company()', company_column)) $$;
+    has_secrets boolean default false,
+    across text default null)
+  language sql as $$
+    call keep_apart(fenced, 'company_id = current_company()', has_secrets, across)
+  $$;
 comment on procedure keep_companies_apart is
   'Isolate the rows of a table by company. See keep_apart().';
-
-create function actor() returns text
-  stable parallel safe language sql
-  return coalesce(nullif(current_setting('app.actor', true), ''), 'background');
-comment on function actor is
-  'Actor of this transaction, for the audit log: the id of an API key, a command, or background.';
 
 -- The counterpart in Python is service.documents.ubl.parties.get_own_tin.
 create function normalised_tin(tin text) returns text
@@ -208,16 +216,15 @@ create table companies (
   constraint companies_registration_type check
     (registration_type in ('BRN', 'NRIC', 'PASSPORT', 'ARMY'))
 );
-call keep_companies_apart('companies', 'id');
-grant select, insert, update on companies to einvoice_service;
-grant usage on sequence companies_id_seq to einvoice_service;
-grant select on companies to einvoice_reader;
-create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
 -- einvoice_across selects companies by their TIN, to hold their sending, and to compare them with
 -- the portal. Only a verified TIN belongs to a company: see companies_of_tin() and
 -- refuse_taken_tin().
-grant select (id, name, tin_code, tin, tin_verified_at) on companies to einvoice_across;
-create policy across_companies on companies to einvoice_across using (true);
+call keep_apart(
+  'companies', 'id = current_company()',
+  across => 'select (id, name, tin_code, tin, tin_verified_at)');
+grant select, insert, update on companies to einvoice_service;
+grant usage on sequence companies_id_seq to einvoice_service;
+create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
 call describe('companies', '
   Companies, the tenants of the service. Written by operator commands and PUT /api/companies.
 
@@ -257,12 +264,9 @@ create table accounts (
   created_at timestamptz not null default clock_timestamp(),
   constraint accounts_name_once unique (name)
 );
-call keep_apart('accounts', 'id = current_account()');
+call keep_apart('accounts', 'id = current_account()', across => 'select');
 grant select, insert on accounts to einvoice_service;
 grant usage on sequence accounts_id_seq to einvoice_service;
-create policy across_accounts on accounts to einvoice_across using (true);
-grant select on accounts to einvoice_across;
-grant select on accounts to einvoice_reader;
 call describe('accounts', '
   Accounts of the integration surface. Written by operator commands.
 
@@ -296,7 +300,7 @@ create table api_keys (
   constraint api_keys_one_owner check (num_nonnulls(company_id, account_id) = 1)
 );
 create index api_keys_by_key_id on api_keys (key_id);
-call keep_apart('api_keys');
+call keep_apart('api_keys', has_secrets => true, across => 'select');
 grant select (
   owner_kind, owner_id, company_id, account_id, key_id, name, created_at, expires_at, revoked_at,
   last_used_at
@@ -306,8 +310,6 @@ grant update (revoked_at, last_used_at) on api_keys to einvoice_service;
 -- Processes keep keys in memory for as long as they are not notified.
 create trigger announce after delete or update of secret_sha256, expires_at, revoked_at on api_keys
   for each row execute function announce_api_key();
-create policy across_companies on api_keys to einvoice_across using (true);
-grant select on api_keys to einvoice_across;
 call describe('api_keys', '
   API keys of companies and accounts. Written by the commands add-key, add-integration-key and
   revoke-key.
@@ -338,7 +340,6 @@ create unlogged table key_quotas (
 ) with (fillfactor = 50);
 call keep_apart('key_quotas');
 grant select, insert, update on key_quotas to einvoice_service;
-grant select on key_quotas to einvoice_reader;
 call describe('key_quotas', '
   Requests of each key in the current minute, counted for all processes.
 
@@ -357,8 +358,7 @@ create table shared_tins (
   constraint shared_tins_note check (btrim(note) <> '')
 );
 grant select, insert, update, delete on shared_tins to einvoice_service;
-grant select on shared_tins to einvoice_across;
-grant select on shared_tins to einvoice_reader;
+grant select on shared_tins to einvoice_across, einvoice_reader;
 call describe('shared_tins', '
   TINs that may be verified for several companies. Written by the commands share-tin and
   unshare-tin.
@@ -379,7 +379,6 @@ create table tin_checks (
 create index tin_checks_by_age on tin_checks (company_id, confirmed_at);
 call keep_companies_apart('tin_checks');
 grant select, insert, update, delete on tin_checks to einvoice_service;
-grant select on tin_checks to einvoice_reader;
 call describe('tin_checks', '
   TINs that the portal has confirmed for a company. Written after each check; old rows are
   deleted.
@@ -411,14 +410,13 @@ create table signing_certificates (
 );
 create unique index signing_certificates_one_live on signing_certificates (company_id)
   where removed_at is null;
-call keep_companies_apart('signing_certificates');
+call keep_companies_apart(
+  'signing_certificates', has_secrets => true, across => 'select (company_id, id, sealed_key)');
 grant select, insert, update (sealed_key, removed_at) on signing_certificates to einvoice_service;
-create policy across_companies on signing_certificates to einvoice_across using (true);
-grant select (company_id, id, sealed_key) on signing_certificates to einvoice_across;
 grant select (
-  company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at
+  company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at,
+  secret_key_id
 ) on signing_certificates to einvoice_reader;
-grant select (secret_key_id) on signing_certificates to einvoice_reader;
 call describe('signing_certificates', '
   Certificates with which companies sign documents. A replaced certificate stays as history,
   without its key.
@@ -454,12 +452,11 @@ create table portal_credentials (
 );
 create unique index portal_credentials_one_live on portal_credentials (company_id)
   where removed_at is null;
-call keep_companies_apart('portal_credentials');
+call keep_companies_apart(
+  'portal_credentials', has_secrets => true,
+  across => 'select (company_id, id, tin, client_id, fingerprint, sealed_secret, removed_at)');
 grant select, insert, update (sealed_secret, removed_at) on portal_credentials
   to einvoice_service;
-create policy across_companies on portal_credentials to einvoice_across using (true);
-grant select (company_id, id, tin, client_id, fingerprint, sealed_secret, removed_at)
-  on portal_credentials to einvoice_across;
 grant select (company_id, id, tin, client_id, created_at, removed_at) on portal_credentials
   to einvoice_reader;
 call describe('portal_credentials', '

@@ -85,7 +85,7 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
-call keep_companies_apart('submissions');
+call keep_companies_apart('submissions', across => 'select, update');
 grant select, insert on submissions to einvoice_service;
 -- The service cannot change the promise of a submission.
 grant update (
@@ -95,9 +95,6 @@ grant update (
       possibly_received, request_sha256,
   has_outcome
 ) on submissions to einvoice_service;
-create policy across_companies on submissions to einvoice_across using (true);
-grant select, update on submissions to einvoice_across;
-grant select on submissions to einvoice_reader;
 call describe('submissions', '
   Submissions: one request to the portal each, with its outcome. Never deleted.
 
@@ -197,11 +194,8 @@ create index submitted_documents_cancelling on submitted_documents (cancelling_u
 -- Documents that prevent a change of the company's TIN.
 create index submitted_documents_undecided on submitted_documents (company_id)
   where status in ('Submitting', 'Submitted');
-call keep_companies_apart('submitted_documents');
+call keep_companies_apart('submitted_documents', across => 'select, update');
 grant select, insert, update on submitted_documents to einvoice_service;
-create policy across_companies on submitted_documents to einvoice_across using (true);
-grant select, update on submitted_documents to einvoice_across;
-grant select on submitted_documents to einvoice_reader;
 -- For the overview: documents that the portal did not accept, and those that can be cancelled.
 create index submitted_documents_failed on submitted_documents (company_id, id)
   where status in ('Invalid', 'Rejected');
@@ -261,7 +255,6 @@ create table submitted_contents (
 );
 call keep_companies_apart('submitted_contents');
 grant select, insert on submitted_contents to einvoice_service;
-grant select on submitted_contents to einvoice_reader;
 call describe('submitted_contents', '
   Bytes of submitted documents. Never changed: each request contains the same.
 
@@ -286,11 +279,8 @@ create table portal_sightings (
     (via in ('submit', 'damaged answer', 'search', 'details', 'unproven', 'listed'))
 );
 create index portal_sightings_by_uuid on portal_sightings (uuid);
-call keep_companies_apart('portal_sightings');
+call keep_companies_apart('portal_sightings', across => 'select');
 grant select, insert on portal_sightings to einvoice_service;
-create policy across_companies on portal_sightings to einvoice_across using (true);
-grant select on portal_sightings to einvoice_across;
-grant select on portal_sightings to einvoice_reader;
 call describe('portal_sightings', '
   Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
   Never changed.
@@ -317,11 +307,8 @@ create table comparisons (
   failures int not null default 0,
   retry_at timestamptz
 );
-call keep_companies_apart('comparisons');
+call keep_companies_apart('comparisons', across => 'select, insert, update');
 grant select, insert, update on comparisons to einvoice_service;
-create policy across_companies on comparisons to einvoice_across using (true);
-grant select, insert, update on comparisons to einvoice_across;
-grant select on comparisons to einvoice_reader;
 call describe('comparisons', '
   The latest complete comparison of each company with the portal, and the claim on the next one.
   One process at a time compares a company.
@@ -368,16 +355,13 @@ create table findings (
 );
 create unique index findings_open on findings (company_id, kind, uuid)
   where resolved_at is null;
-call keep_companies_apart('findings');
+call keep_companies_apart('findings', across => 'select');
 grant select on findings to einvoice_service;
 grant insert (
   company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
   received_at, cancelled_at, reason
 ) on findings to einvoice_service;
 grant update (resolved_at, resolved_by, note) on findings to einvoice_service;
-create policy across_companies on findings to einvoice_across using (true);
-grant select on findings to einvoice_across;
-grant select on findings to einvoice_reader;
 call describe('findings', '
   Differences between the portal and the service, and how each was resolved. Written by the
   comparisons, polls and people.
@@ -414,12 +398,9 @@ create table sending_holds (
 );
 create unique index sending_holds_one_a_company on sending_holds (company_id)
   where released_at is null;
-call keep_companies_apart('sending_holds');
+call keep_companies_apart('sending_holds', across => 'select, insert, update');
 grant select on sending_holds to einvoice_service;
 grant update (released_at) on sending_holds to einvoice_service;
-create policy across_companies on sending_holds to einvoice_across using (true);
-grant select, insert, update on sending_holds to einvoice_across;
-grant select on sending_holds to einvoice_reader;
 call describe('sending_holds', '
   Holds on sending. While a company has one that is not released, nothing is sent for it.
 

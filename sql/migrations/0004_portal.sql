@@ -17,15 +17,11 @@ create table portal_odd_rows (
   constraint portal_odd_rows_bounded check
     (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
 );
-call keep_companies_apart('portal_odd_rows');
-grant select on portal_odd_rows to einvoice_service;
-grant insert (company_id, row_key, operation, tin, number, problems, shown)
+call keep_companies_apart('portal_odd_rows', across => 'select');
+grant select,
+      insert (company_id, row_key, operation, tin, number, problems, shown),
+      update (operation, problems, shown, last_seen_at, times)
   on portal_odd_rows to einvoice_service;
-grant update (operation, problems, shown, last_seen_at, times)
-  on portal_odd_rows to einvoice_service;
-create policy across_companies on portal_odd_rows to einvoice_across using (true);
-grant select on portal_odd_rows to einvoice_across;
-grant select on portal_odd_rows to einvoice_reader;
 call describe('portal_odd_rows', '
   Rows of the portal that could not be read or have an unknown value. They are skipped; all others
   are processed.
@@ -60,6 +56,7 @@ create table portal_buckets (
   constraint portal_buckets_priorities check (cardinality(expected_until) = 3)
 ) with (fillfactor = 50);
 grant select, insert, update on portal_buckets to einvoice_service;
+grant select, update on portal_buckets to einvoice_across;
 grant select on portal_buckets to einvoice_reader;
 call describe('portal_buckets', '
   Token buckets of the portal''s rate limits, and its pauses. Shared by all companies and processes;
@@ -111,4 +108,3 @@ call describe('refused_logins', '
   retry_at: Until when no process logs in for the taxpayer.
   is_trying: Whether a process makes the next try. It has until retry_at to record the result.
 ');
-grant select, update on portal_buckets to einvoice_across;

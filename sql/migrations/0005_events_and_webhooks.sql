@@ -37,15 +37,9 @@ create table events (
   primary key (company_id, id)
 );
 create index events_in_order on events (company_id, transaction_id, id);
-call keep_companies_apart('events');
-grant select on events to einvoice_service;
 -- PostgreSQL sets the time and the transaction.
-grant insert (company_id, type, data) on events to einvoice_service;
-create policy across_companies on events to einvoice_across using (true);
-grant select on events to einvoice_across;
-grant select on events to einvoice_reader;
--- PostgreSQL sets the time and the transaction.
-grant insert (company_id, type, data) on events to einvoice_across;
+call keep_companies_apart('events', across => 'select, insert (company_id, type, data)');
+grant select, insert (company_id, type, data) on events to einvoice_service;
 call describe('events', '
   Events of companies, written in the transaction of the change and never changed.
 
@@ -74,11 +68,8 @@ create table webhook_endpoints (
   ordered boolean not null default false,
   primary key (company_id, id)
 );
-call keep_companies_apart('webhook_endpoints');
+call keep_companies_apart('webhook_endpoints', across => 'select, update');
 grant select, insert, update, delete on webhook_endpoints to einvoice_service;
-create policy across_companies on webhook_endpoints to einvoice_across using (true);
-grant select, update on webhook_endpoints to einvoice_across;
-grant select on webhook_endpoints to einvoice_reader;
 call describe('webhook_endpoints', '
   Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
 
@@ -110,13 +101,11 @@ create table webhook_secrets (
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
     on delete cascade
 );
-call keep_companies_apart('webhook_secrets');
+call keep_companies_apart('webhook_secrets', has_secrets => true, across => 'select');
 grant select (company_id, endpoint_id, id, valid_until),
       insert,
       update (valid_until, sealed_secret)
   on webhook_secrets to einvoice_service;
-create policy across_companies on webhook_secrets to einvoice_across using (true);
-grant select on webhook_secrets to einvoice_across;
 grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to einvoice_reader;
 call describe('webhook_secrets', '
   Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.
@@ -157,11 +146,8 @@ create index webhook_deliveries_by_endpoint on webhook_deliveries (company_id, e
 create index webhook_deliveries_due
   on webhook_deliveries (company_id, endpoint_id, next_attempt_at)
   where status = 'Pending';
-call keep_companies_apart('webhook_deliveries');
+call keep_companies_apart('webhook_deliveries', across => 'select, insert, update');
 grant select, insert, update on webhook_deliveries to einvoice_service;
-create policy across_companies on webhook_deliveries to einvoice_across using (true);
-grant select, insert, update on webhook_deliveries to einvoice_across;
-grant select on webhook_deliveries to einvoice_reader;
 create index webhook_deliveries_claimed on webhook_deliveries (company_id, endpoint_id)
   where lease_until is not null;
 create index webhook_deliveries_delivered

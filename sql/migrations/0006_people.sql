@@ -14,16 +14,14 @@ create table users (
   links_seen bigint not null default 0,
   log_hidden bigint not null default 0,
   form_secret bytea not null
-default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+    default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
 );
 create unique index users_email_once on users (lower(email));
-grant select, insert on users to einvoice_service;
-grant update (name, password_hash, updated_at) on users to einvoice_service;
+grant select, insert, update (name, password_hash, updated_at, links_seen, log_hidden) on users
+  to einvoice_service;
 grant usage on sequence users_id_seq to einvoice_service;
-grant select (id, email, name, created_at, updated_at) on users to einvoice_reader;
-grant select (id, email, name) on users to einvoice_across;
-grant update (links_seen, log_hidden) on users to einvoice_service;
-grant select (links_seen, log_hidden) on users to einvoice_reader;
+grant select (id, email, name, created_at, updated_at, links_seen, log_hidden) on users
+  to einvoice_reader;
 call describe('users', '
   People who sign in to the dashboard.
 
@@ -51,15 +49,10 @@ create table company_members (
   constraint company_members_role check (role in ('owner', 'admin', 'member', 'reader'))
 );
 create index company_members_by_user on company_members (user_id);
-call keep_companies_apart('company_members');
-grant select, insert, delete on company_members to einvoice_service;
-grant update (role, name, updated_at) on company_members to einvoice_service;
 -- roles_of() shows one person their companies.
-create policy across_companies on company_members to einvoice_across using (true);
-grant select on company_members to einvoice_across;
-grant select on company_members to einvoice_reader;
-grant update (accepted_at) on company_members to einvoice_service;
-grant update (accepted_at), delete on company_members to einvoice_across;
+call keep_companies_apart('company_members', across => 'select, update (accepted_at), delete');
+grant select, insert, update (role, name, updated_at, accepted_at), delete on company_members
+  to einvoice_service;
 call describe('company_members', '
   People who may sign in for a company, with their role.
 
@@ -87,11 +80,11 @@ create table user_sessions (
 );
 create index user_sessions_by_user on user_sessions (user_id, id);
 create index user_sessions_by_age on user_sessions (created_at);
-grant select, insert, delete on user_sessions to einvoice_service;
-grant update (company, seen_at, authenticated_at, ended_at) on user_sessions to einvoice_service;
-grant select (user_id, company, created_at, seen_at, authenticated_at, ended_at)
-  on user_sessions to einvoice_reader;
-grant select (id, client_address) on user_sessions to einvoice_reader;
+grant select, insert, update (company, seen_at, authenticated_at, ended_at), delete
+  on user_sessions to einvoice_service;
+grant select (
+  user_id, company, created_at, seen_at, authenticated_at, ended_at, id, client_address
+) on user_sessions to einvoice_reader;
 call describe('user_sessions', '
   Sessions of the dashboard.
 
@@ -119,10 +112,9 @@ create table user_links (
   constraint user_links_purpose check (purpose in ('password', 'sign_in'))
 );
 create index user_links_by_user on user_links (user_id) where used_at is null;
-grant select, insert, delete on user_links to einvoice_service;
-grant update (used_at) on user_links to einvoice_service;
-grant select (user_id, purpose, created_at, expires_at, used_at) on user_links to einvoice_reader;
-grant select (company, made_by) on user_links to einvoice_reader;
+grant select, insert, update (used_at), delete on user_links to einvoice_service;
+grant select (user_id, purpose, created_at, expires_at, used_at, company, made_by) on user_links
+  to einvoice_reader;
 call describe('user_links', '
   One-time links, by which a person accepts the role in a company, and chooses a password if no
   other company has given the person a role.
@@ -156,15 +148,10 @@ create table document_links (
 );
 create index document_links_by_token on document_links (token_sha256);
 create index document_links_by_document on document_links (company_id, document_id, id);
-call keep_companies_apart('document_links');
+call keep_companies_apart('document_links', has_secrets => true, across => 'select');
 grant select (company_id, id, purpose, kind, document_id, created_at, expires_at, revoked_at)
-  on document_links to einvoice_service;
-grant insert on document_links to einvoice_service;
-grant update (revoked_at) on document_links to einvoice_service;
-create policy across_companies on document_links to einvoice_across using (true);
-grant select on document_links to einvoice_across;
-grant select (company_id, id, purpose, kind, document_id, created_at, expires_at, revoked_at)
-  on document_links to einvoice_reader;
+  on document_links to einvoice_service, einvoice_reader;
+grant insert, update (revoked_at) on document_links to einvoice_service;
 call describe('document_links', '
   Links by which people without an account see a document, or ask for an invoice in their name.
 
@@ -190,9 +177,7 @@ create table einvoice_requests (
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null default clock_timestamp(),
   deleted_at timestamptz,
-  bytes int not null generated always as (
-  octet_length(buyer::text)
-) stored,
+  bytes int not null generated always as (octet_length(buyer::text)) stored,
   metadata json,
   link_id bigint,
   rejection_reason text,
@@ -211,9 +196,12 @@ create index einvoice_requests_by_status on einvoice_requests (company_id, statu
   where deleted_at is null;
 call keep_companies_apart('einvoice_requests');
 grant select, insert, update on einvoice_requests to einvoice_service;
-grant select on einvoice_requests to einvoice_reader;
 call keep_counts('einvoice_requests', '''einvoice_request''', '''''');
-call keep_metadata_entries('einvoice_requests');
+create trigger metadata_inserted after insert on einvoice_requests for each row
+  when (new.metadata is not null) execute function replace_metadata_entries();
+create trigger metadata_changed after update on einvoice_requests for each row
+  when (old.metadata::text is distinct from new.metadata::text)
+  execute function replace_metadata_entries();
 -- The link by which a buyer made a request: a link has few pending requests.
 create index einvoice_requests_by_link on einvoice_requests (company_id, link_id)
   where link_id is not null;

@@ -15,7 +15,6 @@ create unique index integration_users_email_once on integration_users (account_i
 create index integration_users_by_age on integration_users (account_id, created_at, id);
 call keep_apart('integration_users', 'account_id = current_account()');
 grant select, insert, update on integration_users to einvoice_service;
-grant select on integration_users to einvoice_reader;
 call describe('integration_users', '
   Users of an account. Written by the integration surface.
 
@@ -41,7 +40,6 @@ create table organizations (
 create index organizations_by_age on organizations (account_id, created_at, id);
 call keep_apart('organizations', 'account_id = current_account()');
 grant select, insert, update on organizations to einvoice_service;
-grant select on organizations to einvoice_reader;
 call describe('organizations', '
   Organizations of an account. Written by the integration surface.
 
@@ -67,7 +65,6 @@ create table organization_members (
 create index organization_members_by_user on organization_members (account_id, user_id);
 call keep_apart('organization_members', 'account_id = current_account()');
 grant select, insert, update (role), delete on organization_members to einvoice_service;
-grant select on organization_members to einvoice_reader;
 call describe('organization_members', '
   Users in organizations. Written by the integration surface.
 
@@ -92,7 +89,6 @@ grant select, insert on organization_companies to einvoice_service;
 create policy links_of_account on organization_companies to einvoice_across
   using (account_id = current_account());
 grant select on organization_companies to einvoice_across;
-grant select on organization_companies to einvoice_reader;
 call describe('organization_companies', '
   Companies that an operator linked to an organization.
 

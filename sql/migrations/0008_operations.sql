@@ -19,7 +19,7 @@ create table idempotency_keys (
   primary key (owner_kind, owner_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
-call keep_apart('idempotency_keys');
+call keep_apart('idempotency_keys', has_secrets => true);
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
   owner_kind, owner_id, route, key, status, created_at, is_interim
@@ -52,7 +52,8 @@ create table audit_log (
   account_id bigint references accounts,
   id bigint generated always as identity,
   at timestamptz not null default clock_timestamp(),
-  actor text not null default actor(),
+  actor text not null
+    default coalesce(nullif(current_setting('app.actor', true), ''), 'background'),
   action text not null,
   subject text not null,
   request_id text default nullif(current_setting('app.request_id', true), ''),
@@ -68,7 +69,6 @@ call keep_apart(
 grant select,
       insert (company_id, account_id, action, subject, before_sha256, after_sha256, changes)
   on audit_log to einvoice_service;
-grant select on audit_log to einvoice_reader;
 create index audit_log_by_age on audit_log (company_id, id);
 create index audit_log_by_subject on audit_log (company_id, subject, id);
 -- Functions write what a person did to the audit log of each company. They cannot read it.
@@ -97,7 +97,8 @@ create table user_audit_log (
   user_id bigint not null references users,
   id bigint generated always as identity,
   at timestamptz not null default clock_timestamp(),
-  actor text not null default actor(),
+  actor text not null
+    default coalesce(nullif(current_setting('app.actor', true), ''), 'background'),
   action text not null,
   company bigint,
   company_name text,
@@ -144,9 +145,8 @@ create table database_state (
   constraint database_state_stepped check ((stepped_at is null) = (stepped_by is null))
 );
 insert into database_state default values;
-grant select on database_state to einvoice_service;
+grant select on database_state to einvoice_service, einvoice_reader;
 grant select, insert, update on database_state to einvoice_across;
-grant select on database_state to einvoice_reader;
 call describe('database_state', '
   One row: the database on which the service last ran, its time as processes saw it, to notice a
   step backward, and its oldest write transaction. A restored dump, a copy and a promoted standby
