@@ -1,5 +1,5 @@
 -- API keys of companies and accounts, and their quotas. Every statement takes the kind and the id
--- of the owner, so that keys of others are not found, except api_key_of.
+-- of the owner, so that keys of others are not found.
 
 -- name: api_key_insert :value
 -- Insert a key and return its id. No row if the owner has :most valid keys: those that are neither
@@ -29,12 +29,6 @@ select key_id, name, created_at, expires_at, revoked_at, last_used_at
  where owner_kind = :owner_kind and owner_id = :owner_id
  order by revoked_at is not null, created_at desc, key_id
  limit 200;
-
--- name: api_key_get :one
--- Return one key in any state. No row: unknown key. `identity` and `at` are those of the database.
-select owner_id, secret_sha256, revoked_at is not null as revoked, expires_at,
-       database_identity() as identity, clock_timestamp() as at
-  from api_key_of(:owner_kind, :key_id);
 
 -- name: api_key_revoke :value
 -- Revoke a key. Returns true if the key was not revoked before, and null if the owner has no such

@@ -143,8 +143,8 @@ returning send_confirmation() as confirmation;
 -- before the next step. :moves is an array of {id, fence, expected, next, reads, confirms_absence,
 -- still_sent, possibly_received, has_outcome, delay, submission_uid, last_error}.
 -- `confirms_absence` counts one more absence confirmation. `still_sent` means that a process may be
--- sending even now. Returns the ids of those whose claim was valid, and not released with the same
--- result.
+-- sending even now. An error for which many wait keeps as `since` the time since when it is the
+-- same. Returns the ids of those whose claim was valid, and not released with the same result.
 update submissions s
    set state = m.next,
        reads = m.reads,
@@ -160,7 +160,12 @@ update submissions s
        lease_until = null,
        not_before = clock_timestamp() + make_interval(secs => m.delay),
        submission_uid = coalesce(m.submission_uid, s.submission_uid),
-       last_error = error_since(s.last_error, m.last_error),
+       last_error = case when m.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')
+                         then m.last_error || jsonb_build_object('since', coalesce(
+                                case when s.last_error ->> 'code' = m.last_error ->> 'code'
+                                     then s.last_error -> 'since' end,
+                                to_jsonb(clock_timestamp())))
+                         else m.last_error end,
        updated_at = clock_timestamp()
   from (select c.id as row_id, w.*
           from jsonb_to_recordset(:moves::jsonb) as w (

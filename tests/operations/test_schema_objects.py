@@ -133,23 +133,24 @@ async def test_a_view_that_loses_a_column_is_created_again_with_its_grants(
 async def test_a_function_with_other_results_is_created_again_with_its_callers(
     database: str, owner: asyncpg.Connection, sql_files: Path
 ) -> None:
-    file = "functions/submissions/poll_heads.sql"
+    file = "functions/submissions/uncertain_heads.sql"
     change(sql_files, file, "due_at timestamptz)", "due_at timestamptz, more int)")
     change(
         sql_files,
         file,
-        "select h.company_id, h.not_before from",
-        "select h.company_id, h.not_before, 1 from",
+        "greatest(h.due_at, w.lease_until)\n",
+        "greatest(h.due_at, w.lease_until), 1\n",
     )
     assert await upgrade(database, sql_files) == [
         file,
-        "functions/submissions/claim_submissions.sql",
+        "functions/comparisons/claim_comparisons.sql",
+        "functions/submissions/next_due.sql",
     ]
     rows = await owner.fetch(
         """
         select has_function_privilege('einvoice_service', oid, 'execute')
           from pg_proc
-         where proname = 'claim_submissions'
+         where proname = 'claim_comparisons'
         """
     )
     assert [row[0] for row in rows] == [True]

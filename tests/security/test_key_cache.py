@@ -116,7 +116,7 @@ async def test_a_key_is_read_once_for_as_long_as_its_session_answers(
     api = await start(background=False)
     dedicated = api.app[app_keys.SESSION]
     assert (await with_key(api, company.key))[0] == 200
-    await owner.execute("alter function api_key_of rename to api_key_of_nothing")
+    await owner.execute("alter function api_key_get rename to api_key_get_nothing")
     await wait_until_old(time.monotonic())
     await until(lambda: with_key(api, company.key), lambda answer: answer[0] == 200)
     await end_sessions(owner, 1)

@@ -130,8 +130,8 @@ GAPS: dict[str, list[str]] = {
     "the function leaks runs with another's rights and these": [
         f"create function leaks() returns int {DEFINER}"
     ],
-    "the function api_key_of runs with another's rights and anybody may call it": [
-        "grant execute on function api_key_of to public"
+    "the function api_key_get runs with another's rights and anybody may call it": [
+        "grant execute on function api_key_get to public"
     ],
     "the function claim_submissions runs with another's rights and uses the caller's search path": [
         "alter function claim_submissions reset search_path"

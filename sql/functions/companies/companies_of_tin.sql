@@ -1,8 +1,8 @@
 create or replace function companies_of_tin(wanted text) returns bigint[]
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   return array(
     select c.id
-      from public.companies c
+      from companies c
      where c.tin = wanted and wanted <> '' and c.tin_verified_at is not null
      order by c.id);
 call run_across_companies('companies_of_tin');

@@ -1,11 +1,11 @@
 create or replace function linked_companies(organization text)
   returns table (id bigint, name text, tin_code text)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select c.id, c.name, c.tin_code
-      from public.organization_companies l
-      join public.companies c on c.id = l.company_id
-     where l.account_id = public.current_account() and l.organization_id = organization;
+      from organization_companies l
+      join companies c on c.id = l.company_id
+     where l.account_id = current_account() and l.organization_id = organization;
   end;
 call run_across_companies('linked_companies');
 comment on function linked_companies is

@@ -1,7 +1,7 @@
 -- The query after the lock sees what the previous holder of the lock committed. That is true in
 -- read committed only.
 create or replace function refuse_taken_tin() returns trigger
-  volatile security definer set search_path = pg_catalog, public language plpgsql as $$
+  volatile language plpgsql as $$
 begin
   if tg_op = 'UPDATE' and old.tin = new.tin
      and (old.tin_verified_at is not null or new.tin_verified_at is null) then

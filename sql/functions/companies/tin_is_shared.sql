@@ -1,14 +1,14 @@
 create or replace function tin_is_shared(company bigint, own_tin text) returns boolean
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     select exists (select
-                     from unnest(public.companies_of_tin(own_tin)) as c (id)
+                     from unnest(companies_of_tin(own_tin)) as c (id)
                     where c.id <> company)
         or exists (select
-                     from public.submissions s
+                     from submissions s
                     where s.tin = own_tin and s.company_id < company)
         or exists (select
-                     from public.submissions s
+                     from submissions s
                     where s.tin = own_tin and s.company_id > company);
   end;
 call run_across_companies('tin_is_shared');

@@ -18,33 +18,33 @@ create or replace function claim_comparisons(
     cause text, most bigint, lease interval, every interval, settle interval, changing interval,
     furthest interval)
   returns table (company_id bigint, fence bigint)
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     with own as (
-      select p.company_id from public.portal_credentials p where p.removed_at is null
+      select p.company_id from portal_credentials p where p.removed_at is null
     ), busy as (
       select
-        from public.comparisons b
+        from comparisons b
        where b.lease_until > clock_timestamp()
          and b.is_complete
          and b.company_id not in (select o.company_id from own o)
          and (cause = 'held') = exists (
                select
-                 from public.sending_holds x
+                 from sending_holds x
                 where x.company_id = b.company_id and x.released_at is null)
     ), due as (
       (select u.company_id
-         from public.uncertain_heads() u
+         from uncertain_heads() u
         where cause = 'unknown' and u.due_at <= clock_timestamp()
         order by u.due_at
         limit most)
       union all
       (select c.id
-         from public.companies c
-         left join public.comparisons w on w.company_id = c.id
-         left join public.sending_holds h on h.company_id = c.id and h.released_at is null
+         from companies c
+         left join comparisons w on w.company_id = c.id
+         left join sending_holds h on h.company_id = c.id and h.released_at is null
         cross join lateral (select min(s.last_sent_at) as at
-                              from public.submissions s
+                              from submissions s
                              where s.company_id = c.id
                                and s.last_sent_at
                                    > greatest(clock_timestamp() - furthest,
@@ -68,7 +68,7 @@ create or replace function claim_comparisons(
                  case when cause = 'held'
                       then sent.at is null
                            and not exists (select
-                                             from public.submissions q
+                                             from submissions q
                                             where q.company_id = c.id and q.state = 'Queued'
                                               and q.on_absence = 'retry'
                                               and q.first_sent_at is null) end,
@@ -77,7 +77,7 @@ create or replace function claim_comparisons(
                  c.id
         limit 1)
     )
-    insert into public.comparisons as w (company_id, fence, lease_until, is_complete)
+    insert into comparisons as w (company_id, fence, lease_until, is_complete)
     select d.company_id, 1, clock_timestamp() + lease, cause <> 'unknown' from due d
         on conflict (company_id) do update
        set fence = w.fence + 1, lease_until = excluded.lease_until,

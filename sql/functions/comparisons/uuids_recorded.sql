@@ -1,10 +1,10 @@
 create or replace function uuids_recorded(company bigint, uuids text[])
   returns table (uuid text, own_submission bigint)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select d.uuid,
            case d.company_id when company then d.submission_id end
-      from public.submitted_documents d
+      from submitted_documents d
      where d.uuid = any (uuids);
   end;
 call run_across_companies('uuids_recorded');

@@ -12,7 +12,7 @@
 -- Times that were recorded after the step and before it was noticed are moved too. The step is at
 -- least the difference from the time that was seen last.
 create or replace function note_clock() returns interval
-  volatile security definer set search_path = pg_catalog, public language plpgsql as $$
+  volatile language plpgsql as $$
 declare
   seen timestamptz;
   shift interval;

@@ -9,7 +9,7 @@ create or replace function record_database_identity(
     seen text default null, former text default null, evidence bigint default null,
     age interval default null)
   returns text
-  volatile security definer set search_path = pg_catalog, public language plpgsql as $$
+  volatile language plpgsql as $$
 declare
   here text := public.database_identity();
   was public.database_state;

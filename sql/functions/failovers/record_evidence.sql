@@ -2,13 +2,13 @@
 -- standbys. Other standbys can therefore be proven only when that time is over, or if they confirm
 -- for the former ones too. A server that was promoted confirms by itself.
 create or replace function record_evidence() returns table (identity text, evidence bigint)
-  volatile rows 1 security definer set search_path = pg_catalog, public language sql
+  volatile rows 1 language sql
   begin atomic
-    update public.database_state i
+    update database_state i
        set standbys = c.names, evidence = i.evidence + 1,
            guarded_until = clock_timestamp() + interval '75 seconds'
-      from (select public.synchronous_standbys() as names, public.server_name() as here) c
-     where i.identity = public.database_identity()
+      from (select synchronous_standbys() as names, server_name() as here) c
+     where i.identity = database_identity()
        and c.names <> '{}'
        and c.here <> all (c.names)
        and (i.standbys <@ (c.names || c.here)

@@ -2,7 +2,7 @@
 -- cancel. The result names other companies, so only the operator may read it.
 create or replace function attention(shown_for interval)
   returns table (kind text, company_id bigint, id bigint, since timestamptz, facts jsonb)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     -- For each submission of whose open documents exactly one listed document each was found.
     with adoptions as (
@@ -11,10 +11,9 @@ create or replace function attention(shown_for interval)
                     d.submission_id,
                     d.company_id,
                     string_agg(f.uuid, ' ' order by d.id)) as command
-        from public.submissions s
-        join public.submitted_documents d
-          on d.company_id = s.company_id and d.submission_id = s.id
-        left join public.findings f
+        from submissions s
+        join submitted_documents d on d.company_id = s.company_id and d.submission_id = s.id
+        left join findings f
                on f.company_id = d.company_id
               and f.submitted_document_id = d.id
               and f.kind = 'adoptable'
@@ -41,17 +40,17 @@ create or replace function attention(shown_for interval)
                           'status', d.status,
                           'uuid', d.uuid,
                           'sha256', d.document_hash,
-                          'document', public.document_name(d.kind, d.document_id))
+                          'document', document_name(d.kind, d.document_id))
                         order by d.id)
-                 from public.submitted_documents d
+                 from submitted_documents d
                 where d.company_id = s.company_id and d.submission_id = s.id),
              'evidence', (
                select jsonb_agg(jsonb_build_object(
                           'number', e.number, 'uuid', e.uuid, 'via', e.via, 'seen_at', e.seen_at)
                         order by e.seen_at)
-                 from public.portal_sightings e
+                 from portal_sightings e
                 where e.company_id = s.company_id and e.submission_id = s.id))
-      from public.submissions s
+      from submissions s
       left join adoptions a on a.company_id = s.company_id and a.submission_id = s.id
      where s.state = 'NeedsPerson'
     union all
@@ -72,7 +71,7 @@ create or replace function attention(shown_for interval)
                             'that needs a person. '
                             'The command adopts it if it is the document that was sent.',
                     'adopt_with', (select a.command
-                                     from public.submitted_documents d
+                                     from submitted_documents d
                                      join adoptions a
                                        on a.company_id = d.company_id
                                       and a.submission_id = d.submission_id
@@ -91,22 +90,22 @@ create or replace function attention(shown_for interval)
                     'companies', (
                       select jsonb_agg(o.company_id order by o.company_id)
                         from (select d.company_id
-                                from public.submitted_documents d
+                                from submitted_documents d
                                where d.uuid = f.uuid
                               union
                               select e.company_id
-                                from public.portal_sightings e
+                                from portal_sightings e
                                where e.uuid = f.uuid and e.via in ('submit', 'search')) o
                        where o.company_id <> f.company_id))
                 when 'missing' then '{}'
                 else jsonb_build_object('cancellable_until', f.received_at + interval '72 hours')
               end
-      from public.findings f
+      from findings f
      where f.resolved_at is null
     union all
     select 'hold', h.company_id, h.id, h.since, jsonb_build_object('reason', h.reason)
-      from public.sending_holds h
-      join public.companies c on c.id = h.company_id
+      from sending_holds h
+      join companies c on c.id = h.company_id
      where h.released_at is null and c.tin <> '' and c.tin_verified_at is not null
     union all
     select 'oddity', o.company_id, o.id, o.first_seen_at,
@@ -123,7 +122,7 @@ create or replace function attention(shown_for interval)
                            'everything else goes on. If it belongs to the company, resolve its '
                            'submission manually (resolve-submission), and update the service so '
                            'that it can read it.')
-      from public.portal_odd_rows o
+      from portal_odd_rows o
      where o.last_seen_at > clock_timestamp() - shown_for
      order by 4;
   end;

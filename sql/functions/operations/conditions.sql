@@ -14,14 +14,12 @@
 create or replace function conditions(
     age interval, grace interval, settle interval, confirmation_gap interval, every interval)
   returns table (subject text, kind text, n bigint, since timestamptz)
-  stable security definer set search_path = pg_catalog, public
-  set plan_cache_mode = force_custom_plan
-  language sql
+  stable set plan_cache_mode = force_custom_plan language sql
   begin atomic
     with held as (
       select h.company_id, h.since, c.tin <> '' and c.tin_verified_at is not null as can_send
-        from public.sending_holds h
-        join public.companies c on c.id = h.company_id
+        from sending_holds h
+        join companies c on c.id = h.company_id
        where h.released_at is null
     ), sending as (
       select s.company_id,
@@ -30,7 +28,7 @@ create or replace function conditions(
              s.lease_until,
              s.last_sent_at,
              s.has_outcome
-        from public.submissions s
+        from submissions s
        where (s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null)
           or s.state = 'Sending'
           or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
@@ -51,7 +49,7 @@ create or replace function conditions(
               and s.last_sent_at + settle + 2 * confirmation_gap < clock_timestamp() - 3 * grace)
       union all
       select 'overdue', 'Cancellation', 1, o.due_at
-        from public.submitted_documents d
+        from submitted_documents d
        cross join lateral (
                select least(d.cancelling_until,
                             coalesce(d.cancel_sent_by, d.cancellation_requested_at) + settle)
@@ -59,19 +57,19 @@ create or replace function conditions(
        where d.cancelling_until is not null and o.due_at < clock_timestamp() - grace
       union all
       select 'overdue', 'Delivery', 1, o.due_at
-        from public.webhook_endpoints e
+        from webhook_endpoints e
        cross join lateral (select min(greatest(w.next_attempt_at, w.lease_until)) as due_at
-                             from public.webhook_deliveries w
+                             from webhook_deliveries w
                             where w.company_id = e.company_id
                               and w.endpoint_id = e.id
                               and w.status = 'Pending') o
        where e.enabled and o.due_at < clock_timestamp() - grace
       union all
       select 'overdue', 'Comparison', 1, coalesce(w.compared_at, sent.at)
-        from public.companies c
-        left join public.comparisons w on w.company_id = c.id
+        from companies c
+        left join comparisons w on w.company_id = c.id
        cross join lateral (select min(s.last_sent_at) as at
-                             from public.submissions s
+                             from submissions s
                             where s.company_id = c.id
                               and s.last_sent_at
                                   > greatest(statement_timestamp() - interval '30 days',
@@ -86,11 +84,11 @@ create or replace function conditions(
         from (values ('NeedsPerson'), ('Finding'), ('Hold')) shown (kind)
       union all
       select 'attention', 'NeedsPerson', 1, s.updated_at
-        from public.submissions s
+        from submissions s
        where s.state = 'NeedsPerson'
       union all
       select 'attention', 'Finding', 1, f.found_at
-        from public.findings f
+        from findings f
        where f.resolved_at is null
       union all
       select 'attention', 'Hold', 1, h.since from held h where h.can_send
@@ -110,32 +108,32 @@ create or replace function conditions(
        where s.state = 'Sending' and s.lease_until < clock_timestamp() - age
       union all
       select 'attention', 'UnclearCancellation', 1, d.cancellation_requested_at
-        from public.submitted_documents d
+        from submitted_documents d
        where d.cancelling_until is not null and d.cancel_sent_by < clock_timestamp() - age
       union all
       select 'attention', 'RepeatedFailure', 1, s.updated_at
-        from public.submissions s
+        from submissions s
        where s.has_repeated_claims and s.state in ('Queued', 'Sending', 'Uncertain', 'Accepted')
       union all
       select 'attention', w.code, 1, w.since
         from (select s.last_error ->> 'code' as code,
                      coalesce((s.last_error ->> 'since')::timestamptz, s.updated_at) as since
-                from public.submissions s
+                from submissions s
                where s.state = 'Queued'
                  and s.last_error ->> 'code' in ('PortalUnreachable', 'ClocksApart')) w
        where w.since < clock_timestamp() - age
       union all
       select 'attention', 'ClockStepped', ceil(extract(epoch from c.stepped_by))::int, c.stepped_at
-        from public.database_state c
+        from database_state c
        where c.stepped_at > clock_timestamp() - interval '1 day'
       union all
       select 'attention', 'OpenTransaction', 1, c.open_since
-        from public.database_state c
+        from database_state c
        where c.oldest is not null
          and c.open_since < clock_timestamp() - greatest(age, interval '60 seconds')
       union all
       select 'attention', 'UnreadableRows', 1, o.first_seen_at
-        from public.portal_odd_rows o
+        from portal_odd_rows o
        where o.last_seen_at > clock_timestamp() - interval '3 days'
     )
     select f.subject, f.kind, sum(f.n), min(f.since) from found f group by f.subject, f.kind;

@@ -1,17 +1,17 @@
 create or replace function secrets_to_seal(version bytea)
   returns table (company_id bigint, kind text, id bigint, sealed bytea)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select s.company_id, 'webhook secret', s.id, s.sealed_secret
-      from public.webhook_secrets s
+      from webhook_secrets s
      where substring(s.sealed_secret for 4) <> version
     union all
     select c.company_id, 'signing key', c.id, c.sealed_key
-      from public.signing_certificates c
+      from signing_certificates c
      where substring(c.sealed_key for 4) <> version
     union all
     select p.company_id, 'portal secret', p.id, p.sealed_secret
-      from public.portal_credentials p
+      from portal_credentials p
      where substring(p.sealed_secret for 4) <> version;
   end;
 call run_across_companies('secrets_to_seal');

@@ -1,13 +1,13 @@
 create or replace function reset_roles(person bigint) returns void
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     with pending as (
-      update public.company_members
+      update company_members
          set accepted_at = null
        where user_id = person and accepted_at is not null
       returning company_id
     )
-    insert into public.audit_log (company_id, action, subject)
+    insert into audit_log (company_id, action, subject)
     select company_id, 'reset', format('user %s', person) from pending;
   end;
 call run_across_companies('reset_roles');

@@ -1,10 +1,10 @@
 create or replace function roles_of(wanted bigint)
   returns table (company_id bigint, name text, role text, accepted_at timestamptz)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select m.company_id, c.name, m.role, m.accepted_at
-      from public.company_members m
-      join public.companies c on c.id = m.company_id
+      from company_members m
+      join companies c on c.id = m.company_id
      where m.user_id = wanted
      order by c.name, c.id;
   end;

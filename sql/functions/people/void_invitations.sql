@@ -1,14 +1,14 @@
 create or replace function void_invitations(person bigint, kept bigint) returns void
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     with voided as (
-      delete from public.company_members
+      delete from company_members
        where user_id = person and accepted_at is null and company_id <> kept
       returning company_id, role
     )
-    insert into public.audit_log (company_id, action, subject, changes)
+    insert into audit_log (company_id, action, subject, changes)
     select company_id, 'void', format('user %s', person),
-           public.value_changes(jsonb_build_object('role', role), null)
+           value_changes(jsonb_build_object('role', role), null)
       from voided;
   end;
 call run_across_companies('void_invitations');

@@ -1,9 +1,9 @@
 create or replace function own_portal_clients()
   returns table (company_id bigint, tin text, client_id text, fingerprint text)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select c.company_id, c.tin, c.client_id, c.fingerprint
-      from public.portal_credentials c
+      from portal_credentials c
      where c.removed_at is null;
   end;
 call run_across_companies('own_portal_clients');

@@ -18,7 +18,7 @@ create or replace function take_portal_token(
     pace_span interval, size int, alone int, alone_span interval, patience interval, grace interval,
     priority int, follows interval)
   returns table (is_taken boolean, wait interval, is_share boolean)
-  volatile rows 1 set search_path = pg_catalog, public language plpgsql as $$
+  volatile rows 1 language plpgsql as $$
 declare
   b portal_buckets;
   now_at timestamptz;
@@ -67,13 +67,15 @@ begin
       from unnest(b.takers, b.taken) t (name, at)
      where t.name = caller
      order by t.at);
-  own_at := token_at(own, alone, alone_span);
+  -- A request is at most the n-th within a span if the n-th latest token is older.
+  own_at := own[cardinality(own) - alone + 1] + alone_span;
   share := case when others < 3 then (most + 2) / 3 else greatest(1, most / (others + 1)::int) end;
-  share_at := token_at(own, share, span);
+  share_at := own[cardinality(own) - share + 1] + span;
   if others > 0 and share_at > now_at then
     own_at := greatest(own_at, least(share_at, others_at));
   end if;
-  bucket_at := greatest(token_at(b.taken, most, span), token_at(b.taken, pace_most, pace_span));
+  bucket_at := greatest(b.taken[cardinality(b.taken) - most + 1] + span,
+                        b.taken[cardinality(b.taken) - pace_most + 1] + pace_span);
 
   if own_at > now_at or bucket_at > now_at + patience then
     again_at := greatest(own_at, bucket_at);
@@ -110,8 +112,6 @@ begin
   return query select true, bucket_at - now_at, false;
 end
 $$;
-revoke all on function take_portal_token from public;
-grant execute on function take_portal_token to einvoice_service;
 comment on function take_portal_token is
   'Take a token of a rate limit bucket for a taxpayer, or the promise of one. `wait` is the time '
   'until it is valid or until the next try.';

@@ -1,16 +1,16 @@
 create or replace function claim_cancellations(lease interval, most int)
   returns table (company_id bigint, id bigint, cancel_fence bigint)
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     with due as (
       select d.company_id, d.id
-        from public.submitted_documents d
+        from submitted_documents d
        where d.cancelling_until < clock_timestamp()
        order by d.cancelling_until
          for update skip locked
        limit most
     )
-    update public.submitted_documents d
+    update submitted_documents d
        set cancel_fence = d.cancel_fence + 1, cancelling_until = clock_timestamp() + lease
       from due
      where d.company_id = due.company_id and d.id = due.id

@@ -15,19 +15,31 @@
 create or replace function claim_submissions(
     lease interval, most int, states text[] default null, suspects int default 1)
   returns table (company_id bigint, id bigint, fence bigint, state text, claims int)
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
-    with unsent as (
+    -- A recursive query instead of a grouped one: it reads one index entry for each company.
+    with recursive poll_heads (company_id, not_before) as (
+      select 0::bigint, 'infinity'::timestamptz
+      union all
+      select n.company_id, n.not_before
+        from poll_heads h
+       cross join lateral (
+               select s.company_id, s.not_before
+                 from submissions s
+                where s.state = 'Accepted' and not s.has_outcome and s.company_id > h.company_id
+                order by s.company_id, s.not_before
+                limit 1) n
+    ), unsent as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, 1 as place
-        from public.unsent_heads() h
-        join public.submissions s on s.company_id = h.company_id and s.id = h.id
+        from unsent_heads() h
+        join submissions s on s.company_id = h.company_id and s.id = h.id
        cross join lateral (select max(t.last_sent_at) as at
-                             from public.submissions t
+                             from submissions t
                             where t.company_id = h.company_id and t.last_sent_at is not null) turn
        where (states is null or 'Queued' = any (states))
          and h.due_at <= clock_timestamp()
          and not exists (select
-                           from public.sending_holds x
+                           from sending_holds x
                           where x.company_id = h.company_id and x.released_at is null)
          and s.state = 'Queued'
          and s.not_before <= clock_timestamp()
@@ -38,13 +50,13 @@ create or replace function claim_submissions(
        limit most
     ), waiting as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, 1 as place
-        from public.submissions s
+        from submissions s
        where (s.state = 'Sending'
               or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null)))
          and (states is null or s.state = any (states))
          and not (s.state = 'Queued'
                   and exists (select
-                                from public.sending_holds x
+                                from sending_holds x
                                where x.company_id = s.company_id and x.released_at is null))
          and s.not_before <= clock_timestamp()
          and (s.lease_until is null or s.lease_until < clock_timestamp())
@@ -55,20 +67,20 @@ create or replace function claim_submissions(
     ), polls as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, next.place
         from (select d.company_id
-                from public.poll_heads() d
-               where d.due_at <= clock_timestamp()
+                from poll_heads d
+               where d.not_before <= clock_timestamp()
                order by random()
                limit 4 * most) h
        cross join lateral (
                select p.id, row_number() over (order by p.not_before) as place
-                 from public.submissions p
+                 from submissions p
                 where p.company_id = h.company_id and p.state = 'Accepted' and not p.has_outcome
                   and p.not_before <= clock_timestamp()
                   and (p.lease_until is null or p.lease_until < clock_timestamp())
                   and (suspects > 0 or p.claims = 0)
                 order by p.not_before
                 limit most) next
-        join public.submissions s on s.company_id = h.company_id and s.id = next.id
+        join submissions s on s.company_id = h.company_id and s.id = next.id
        where (states is null or 'Accepted' = any (states))
          and s.state = 'Accepted' and not s.has_outcome
          and s.not_before <= clock_timestamp()
@@ -78,7 +90,7 @@ create or replace function claim_submissions(
        limit most
     ), rechecks as (
       select s.company_id, s.id, s.claims > 0 as is_suspect, null::bigint as place
-        from public.submissions s
+        from submissions s
        where s.state = 'Accepted' and s.has_outcome
          and (states is null or 'Accepted' = any (states))
          and s.not_before <= clock_timestamp()
@@ -101,12 +113,12 @@ create or replace function claim_submissions(
       select r.company_id, r.id
         from ranked r
        where (not r.is_suspect or r.rank <= suspects)
-         and public.database_identity() = (select i.identity from public.database_state i)
+         and database_identity() = (select i.identity from database_state i)
        order by r.place nulls last, random()
        limit most
     )
-    update public.submissions s
-       set fence = public.next_fence(s.fence),
+    update submissions s
+       set fence = next_fence(s.fence),
            claims = s.claims + 1,
            lease_until = clock_timestamp() + lease
       from due

@@ -5,12 +5,12 @@
 -- again: listings before the hold confirm no absence, and claims from before are void.
 create or replace function hold_sending(why text, known_until timestamptz default null)
   returns bigint
-  volatile security definer set search_path = pg_catalog, public language sql
+  volatile language sql
   begin atomic
     with held as (
-      insert into public.sending_holds as h (company_id, reason, known_until)
+      insert into sending_holds as h (company_id, reason, known_until)
       select c.id, hold_sending.why, hold_sending.known_until
-        from public.companies c
+        from companies c
        order by c.id
           on conflict (company_id) where released_at is null do update
          set since = clock_timestamp(),
@@ -19,9 +19,9 @@ create or replace function hold_sending(why text, known_until timestamptz defaul
                                 then least(h.known_until, excluded.known_until) end
       returning company_id, xmax = 0 as is_new
     ), uncertain as (
-      update public.submissions s
+      update submissions s
          set last_sent_at = clock_timestamp(), absence_confirmations = 0,
-             absence_confirmed_at = null, fence = public.next_fence(s.fence), lease_until = null
+             absence_confirmed_at = null, fence = next_fence(s.fence), lease_until = null
         from held h
        where s.company_id = h.company_id and s.state = 'Uncertain'
     )

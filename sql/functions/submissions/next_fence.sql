@@ -2,9 +2,6 @@
 -- made them may still run. So a token is not only the next number, but the time, too.
 create or replace function next_fence(fence bigint) returns bigint
   volatile language sql
-  begin atomic
-    select greatest(next_fence.fence + 1,
-                    (extract(epoch from clock_timestamp()) * 1000000)::bigint);
-  end;
+  return greatest(fence + 1, (extract(epoch from clock_timestamp()) * 1000000)::bigint);
 comment on function next_fence is
   'The fencing token of a new claim: greater than the former one, and no token of a lost claim.';

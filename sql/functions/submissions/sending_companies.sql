@@ -1,11 +1,11 @@
 create or replace function sending_companies() returns table (company_id bigint)
-  stable security definer set search_path = pg_catalog, public language sql
+  stable language sql
   begin atomic
     select c.id
-      from public.companies c
+      from companies c
      where c.tin <> '' and c.tin_verified_at is not null
         or exists (select
-                     from public.submissions s
+                     from submissions s
                     where s.company_id = c.id and s.last_sent_at is not null)
      order by c.id;
   end;

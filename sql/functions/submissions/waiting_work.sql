@@ -5,31 +5,20 @@
 create or replace function waiting_work()
   returns table (
     subject text, kind text, state text, n bigint, due bigint, due_for interval, age interval)
-  stable security definer set search_path = pg_catalog, public
-  set plan_cache_mode = force_custom_plan
-  language sql
+  stable set plan_cache_mode = force_custom_plan language sql
   begin atomic
     with waiting as (
-      select s.state, s.created_at, greatest(s.not_before, s.lease_until) as due_at
-        from public.submissions s
-       where s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null
-      union all
-      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
-        from public.submissions s
-       where s.state = 'Sending'
+      select s.state,
+             case s.state when 'NeedsPerson' then s.updated_at else s.created_at end as since,
+             case when s.state <> 'NeedsPerson' then greatest(s.not_before, s.lease_until) end
+               as due_at
+        from submissions s
+       where (s.state = 'Queued' and s.on_absence = 'retry' and s.first_sent_at is null)
+          or s.state = 'Sending'
           or (s.state = 'Queued' and (s.on_absence <> 'retry' or s.first_sent_at is not null))
-      union all
-      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
-        from public.submissions s
-       where s.state = 'Uncertain'
-      union all
-      select s.state, s.created_at, greatest(s.not_before, s.lease_until)
-        from public.submissions s
-       where s.state = 'Accepted' and not s.has_outcome
-      union all
-      select s.state, s.updated_at, null
-        from public.submissions s
-       where s.state = 'NeedsPerson'
+          or s.state = 'Uncertain'
+          or (s.state = 'Accepted' and not s.has_outcome)
+          or s.state = 'NeedsPerson'
     )
     select 'submissions',
            null,
@@ -37,7 +26,7 @@ create or replace function waiting_work()
            count(w.state),
            count(*) filter (where w.due_at <= clock_timestamp()),
            clock_timestamp() - min(w.due_at),
-           clock_timestamp() - min(w.created_at)
+           clock_timestamp() - min(w.since)
       from (values ('Queued'), ('Sending'), ('Uncertain'), ('Accepted'), ('NeedsPerson')) v (state)
       left join waiting w on w.state = v.state
      group by v.state
@@ -49,7 +38,7 @@ create or replace function waiting_work()
            null,
            null,
            clock_timestamp() - min(d.created_at)
-      from public.submitted_documents d
+      from submitted_documents d
      where d.status in ('Submitting', 'Submitted')
      group by d.kind, d.status
     union all
@@ -60,8 +49,8 @@ create or replace function waiting_work()
            count(*) filter (where d.next_attempt_at <= clock_timestamp()),
            clock_timestamp() - min(d.next_attempt_at),
            null
-      from public.webhook_endpoints e
-      join public.webhook_deliveries d on d.company_id = e.company_id and d.endpoint_id = e.id
+      from webhook_endpoints e
+      join webhook_deliveries d on d.company_id = e.company_id and d.endpoint_id = e.id
      where e.enabled and d.status = 'Pending';
   end;
 call run_across_companies('waiting_work');

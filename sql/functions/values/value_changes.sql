@@ -1,14 +1,15 @@
 create or replace function value_changes(was jsonb, becomes jsonb) returns jsonb
   immutable parallel safe language sql
   return (
-    with members as (
-      select coalesce(o.key, n.key) as name, o.value as old, n.value as new
-        from jsonb_each(flat_members(was)) o
-        full join jsonb_each(flat_members(becomes)) n on n.key = o.key
-    )
-    select jsonb_object_agg(name, jsonb_build_object('old', old, 'new', new))
-      from members
-     where coalesce(old, 'null') <> coalesce(new, 'null')
+    select jsonb_object_agg(name, '{"old": null, "new": null}' || sides)
+      from (select coalesce(m.key || '.' || n.key, m.key) as name,
+                   jsonb_object_agg(v.side, coalesce(n.value, m.value)) as sides
+              from (values ('old', was), ('new', becomes)) v (side, members)
+             cross join lateral jsonb_each(v.members) m
+              left join lateral jsonb_each(case when jsonb_typeof(m.value) = 'object' then m.value
+                                                else '{}' end) n on true
+             group by 1) each
+     where coalesce(sides -> 'old', 'null') <> coalesce(sides -> 'new', 'null')
        and name not in ('id', 'company_id', 'created_at', 'updated_at', 'tin'));
 comment on function value_changes is
   'Members of two JSON objects with different values: {name: {old, new}}. Null: none. A null '

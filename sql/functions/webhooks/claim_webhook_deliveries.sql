@@ -11,9 +11,7 @@ create or replace function claim_webhook_deliveries(
   returns table (
     company_id bigint, id bigint, endpoint_id bigint, fence bigint, step int, event_id bigint,
     url text, slow boolean, include_record boolean, sealed_secrets bytea[], body text)
-  volatile security definer set search_path = pg_catalog, public
-  set plan_cache_mode = force_custom_plan
-  language plpgsql as $$
+  volatile set plan_cache_mode = force_custom_plan language plpgsql as $$
 #variable_conflict use_column
 declare
   candidate record;
