@@ -19,7 +19,7 @@ from service.portal import listings, responses
 from service.portal.documents import Document
 from service.portal.errors import LoginRefused, PortalError, TruncatedListing
 from service.portal.listings import Listing, ListingPage, RetryPage
-from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens, choose_login
+from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens
 from service.portal.open_submission import OpenSubmission, connect_submission
 from service.portal.responses import PortalResponse, SubmissionReceipt
 from service.portal.transport import BeforeBytes, Request, Transport, portal_session
@@ -82,13 +82,16 @@ class Portal(Transport):
         other._own = own
         return other
 
-    def uses_own_client(self, tin: str) -> bool:
-        """Return whether requests about a taxpayer are made with the company's own client."""
-        return self._login_for(tin).is_own
+    def login_for(self, tin: str) -> Login:
+        """Return the login for requests about a taxpayer: the company's own one, or the operator's.
 
-    def client_id_for(self, tin: str) -> str:
-        """Return the id of the client that makes requests about a taxpayer."""
-        return self._login_for(tin).client_id
+        A company's own client belongs to one taxpayer, and is not used after its TIN changed.
+        """
+        own, config = self._own, self._config
+        if own is not None and own.tin == tin:
+            return own.login
+        represented = tin if config.portal_intermediary else ""
+        return Login(config.portal_client_id, config.portal_client_secret, represented)
 
     # Operations
 
@@ -319,15 +322,12 @@ class Portal(Transport):
     @contextmanager
     def _naming_client(self, tin: str) -> Iterator[Login]:
         """Yield the login for a taxpayer, and name the company's own client in its errors."""
-        login = self._login_for(tin)
+        login = self.login_for(tin)
         try:
             yield login
         except PortalError as error:
             error.own_client_id = login.client_id if login.is_own else None
             raise
-
-    def _login_for(self, tin: str) -> Login:
-        return choose_login(self._config, self._own, tin)
 
 
 def _part(text: str) -> str:

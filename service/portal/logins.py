@@ -79,17 +79,6 @@ class OwnClient:
     login: Login
 
 
-def choose_login(config: Config, own: OwnClient | None, tin: str) -> Login:
-    """Return the login for requests about a taxpayer: the company's own one, or the operator's.
-
-    A company's own client belongs to one taxpayer, and is not used after the company's TIN changed.
-    """
-    if own is not None and own.tin == tin:
-        return own.login
-    represented = tin if config.portal_intermediary else ""
-    return Login(config.portal_client_id, config.portal_client_secret, represented)
-
-
 @dataclass(frozen=True)
 class RefusedLogins:
     """Store of refused logins, each with a pause that doubles up to an hour.

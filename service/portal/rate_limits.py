@@ -171,11 +171,9 @@ class PortalRateLimiter:
 
         `own_client_id` is the company's own client id; the default is the operator's.
         """
-        if own_client_id is not None:
-            limiter = replace(self, own_client_id=own_client_id)
-            return await limiter(operation, tin, further)
+        limiter = self if own_client_id is None else replace(self, own_client_id=own_client_id)
         try:
-            await self._acquire(operation, tin, further)
+            await limiter.acquire(operation, tin, further)
         except TRANSIENT_DB_ERRORS as error:
             raise NotSent(
                 "The database is unavailable, so the portal's rate limit cannot be checked."
@@ -183,8 +181,7 @@ class PortalRateLimiter:
 
     @property
     def _client_id(self) -> str:
-        own = self.own_client_id
-        return self.config.portal_client_id if own is None else own
+        return self.own_client_id or self.config.portal_client_id
 
     def _held(self, reason: str, wait: timedelta, operation: str | None) -> Held:
         """Return the error. Only the operator's client pauses an operation for all companies."""
@@ -192,7 +189,7 @@ class PortalRateLimiter:
             reason, retry_after=wait, operation=operation if self.own_client_id is None else None
         )
 
-    async def _acquire(self, operation: str, tin: str, further: bool) -> None:
+    async def acquire(self, operation: str, tin: str, further: bool) -> None:
         """Take a token of each bucket, waiting for a limited time. Raises Held.
 
         The first bucket of a further page is that of the taxpayer, and of another request that of

@@ -264,7 +264,7 @@ EVIDENCE = (
     never(
         "absence-proved-by-another-client",
         "service/submission/following/unknown_outcomes.py",
-        "sender and sender != self.context.portal.client_id_for(self.tin)",
+        "sender and sender != self.context.portal.login_for(self.tin).client_id",
         "tests/submission/test_own_clients.py"
         "::test_a_listing_of_another_client_does_not_prove_absence",
     ),
@@ -1356,7 +1356,7 @@ APART = (
     ),
     removal(
         "own-client-used-for-another-tin",
-        "service/portal/logins.py",
+        "service/portal/client.py",
         " and own.tin == tin",
         f"{OWN_CLIENTS}::test_own_credentials_are_not_used_for_another_tin",
     ),

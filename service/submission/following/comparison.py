@@ -289,7 +289,7 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
             tin=tin,
             since=span.since,
             until=settled_at,
-            is_own=context.portal.uses_own_client(tin),
+            is_own=context.portal.login_for(tin).is_own,
         )
     verdict = comparison_rules.judge_listing(
         tin, listing, attempts, recorded | attempted, None if span.is_held else settled_at

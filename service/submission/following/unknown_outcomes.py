@@ -191,7 +191,7 @@ class UnknownOutcomes:
         if isinstance(ending, ListingUnavailable) or not ending.complete:
             return ending
         sender = submission.client_id
-        if sender and sender != self.context.portal.client_id_for(self.tin):
+        if sender and sender != self.context.portal.login_for(self.tin).client_id:
             return ListingUnavailable(SENT_BY_ANOTHER)
         if row := _find_obstacle(submission, odd):
             message = UNREADABLE["message"].format(row.key)

@@ -181,14 +181,15 @@ class PortalTransmission:
         assert self.request  # of connect()
         self.began = time.monotonic()
         context, claim, submission = self.context, self.run.claim, self.run.submission
+        login = context.portal.login_for(submission.tin)
         async with context.database.company(claim.company_id) as conn:
             row = await sql.submission_send(
                 conn,
                 **claim.key,
                 fence=claim.fence,
                 request_sha256=self.request.sha256,
-                client_id=context.portal.client_id_for(submission.tin),
-                is_own=context.portal.uses_own_client(submission.tin),
+                client_id=login.client_id,
+                is_own=login.is_own,
                 document_hashes=self.request.document_hashes,
                 lease=context.config.portal_lease,
             )
