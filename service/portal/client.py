@@ -3,7 +3,7 @@
 import copy
 import io
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -258,7 +258,7 @@ class Portal(Transport):
 
     def _pages(
         self, request: Request, read: Callable[[PortalResponse], ListingPage]
-    ) -> AsyncIterator[ListingPage]:
+    ) -> AsyncGenerator[ListingPage, None]:
         """Return the pages of a listing, each as `read` parses it."""
 
         async def fetch(number: int) -> ListingPage:

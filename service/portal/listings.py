@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -46,7 +47,9 @@ Fetch = Callable[[int], Awaitable[ListingPage]]
 RetryPage = Callable[[PortalError, int], Awaitable[bool]]
 
 
-async def read_pages(fetch: Fetch, retry_page: RetryPage | None) -> AsyncIterator[ListingPage]:
+async def read_pages(
+    fetch: Fetch, retry_page: RetryPage | None
+) -> AsyncGenerator[ListingPage, None]:
     """Yield each page of a listing, at least one. Raises Unclear unless they are complete."""
     tally = Tally()
     for number in range(1, MOST_PAGES + 1):
@@ -71,34 +74,21 @@ async def _read_page(fetch: Fetch, number: int, retry_page: RetryPage | None) ->
                 raise
 
 
-class Collector:
-    """Collects the rows of pages, each once."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, Document] = {}
-        self._odd: dict[str, OddRow] = {}
-
-    def add(self, page: ListingPage) -> None:
-        """Add the rows of a page."""
-        self._rows.update((row.uuid, row) for row in page.rows)
-        self._odd.update((row.key, row) for row in page.odd)
-
-    def listing(self) -> Listing:
-        """Return the rows of all pages, newest first."""
-        newest = datetime.max.replace(tzinfo=UTC)
-        rows = self._rows.values()
-        return Listing(
-            sorted(rows, key=lambda row: row.received_at or newest, reverse=True),
-            self._odd.values(),
-        )
-
-
-async def merge(pages: AsyncIterator[ListingPage]) -> Listing:
-    """Return the rows of all pages, each once."""
-    found = Collector()
-    async for page in pages:
-        found.add(page)
-    return found.listing()
+async def merge(
+    pages: AsyncGenerator[ListingPage, None], check: Callable[[], None] | None = None
+) -> Listing:
+    """Return the rows of all pages, each once, newest first. `check` is called after each page."""
+    rows: dict[str, Document] = {}
+    odd: dict[str, OddRow] = {}
+    async with aclosing(pages):
+        async for page in pages:
+            rows.update((row.uuid, row) for row in page.rows)
+            odd.update((row.key, row) for row in page.odd)
+            if check:
+                check()
+    newest = datetime.max.replace(tzinfo=UTC)
+    ordered = sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True)
+    return Listing(ordered, odd.values())
 
 
 def halve(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,10 +25,10 @@ from service.db.transient_errors import describe_or_trace
 from service.errors import make_reason
 from service.json_types import JsonObject
 from service.loops import running
-from service.portal import rate_limits
+from service.portal import listings, rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
-from service.portal.listings import Collector, Listing
+from service.portal.listings import Listing
 from service.submission import store
 from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import CompanyContext, SubmissionContext
@@ -262,16 +261,9 @@ async def _read_listing(
     context: CompanyContext, span: _Span, unknown: UnknownOutcomes | None
 ) -> Listing:
     """Return the portal's listing. Raises PortalError and ComparisonStopped."""
-    found = Collector()
     until, further = span.until + CLOCK_TOLERANCE, bool(unknown and unknown.searched)
-    async with aclosing(
-        context.portal.pages(span.tin, span.listed_from, until, further=further)
-    ) as pages:
-        async for page in pages:
-            found.add(page)
-            if unknown:
-                unknown.claim.check()
-    listing = found.listing()
+    pages = context.portal.pages(span.tin, span.listed_from, until, further=further)
+    listing = await listings.merge(pages, unknown.claim.check if unknown else None)
     await record_odd_rows(context, span.company_id, span.tin, "search", listing)
     return listing
 
