@@ -5,10 +5,10 @@ import uuid
 
 from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
 from .clock import instant
-from .controls import Call, Sandbox
+from .controls import Call
 from .document import well_formed_tin
 from .queries import read_choice, read_identity
-from .settings import Identity, Taxpayer
+from .settings import Identity
 
 #: What a QR code shows of a taxpayer without a profile.
 PROFILE = {
@@ -69,22 +69,18 @@ def get_qr_information(call: Call) -> Body:
     sandbox, text = call.sandbox, call.path["text"]
     for taxpayer in sandbox.state.taxpayers.values():
         if qr_code_text(taxpayer.tin) == text.lower():
-            return describe_taxpayer(sandbox, taxpayer)
+            identity = min(taxpayer.identities, default=Identity("BRN", "NA"))
+            return {
+                "tin": taxpayer.tin,
+                "name": taxpayer.name,
+                "idType": identity.type,
+                "idNumber": identity.value,
+                **PROFILE,
+                **taxpayer.profile,
+                # Without a zone, as in the published examples.
+                "generatedTimestamp": instant(sandbox.now()).removesuffix("Z"),
+            }
     raise not_found("taxpayer", text)
-
-
-def describe_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
-    """Return a taxpayer in the published shape. The time has no zone, as in its examples."""
-    identity = min(taxpayer.identities, default=Identity("BRN", "NA"))
-    return {
-        "tin": taxpayer.tin,
-        "name": taxpayer.name,
-        "idType": identity.type,
-        "idNumber": identity.value,
-        **PROFILE,
-        **taxpayer.profile,
-        "generatedTimestamp": instant(sandbox.now()).removesuffix("Z"),
-    }
 
 
 def qr_code_text(tin: str) -> str:

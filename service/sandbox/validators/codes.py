@@ -4,6 +4,7 @@ Portal: 10.4, 12, 14.4, 14.5
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from service.documents.codes import BUILT_IN
 
@@ -45,25 +46,24 @@ def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding
         yield from checker.check_place(party)
 
 
+@dataclass
 class CodeChecker:
-    """The code lists at the time when a document was issued."""
+    """Compares codes with the lists at the time when a document was issued."""
 
-    def __init__(self, document: UblDocument, sandbox: Sandbox) -> None:
-        self.issued_at = document.issued_at
-        self.code_lists = sandbox.state.code_lists
-        self.may_hide_state = document.consolidated and sandbox.controls.consolidated_state_17
-        self.code_periods = sandbox.state.code_periods
+    document: UblDocument
+    sandbox: Sandbox
 
     def check_code(
         self, table: str, text: str, path: str, attribute: str = "_"
     ) -> Iterator[Finding]:
         """Yield a finding if a code is not in its list, or not valid at the time of issue."""
-        name, period = LIST_NAMES[table], self.code_periods.get(table, {}).get(text)
-        listed = self.code_lists.get(table) or BUILT_IN[table].codes
+        name, state = LIST_NAMES[table], self.sandbox.state
+        period = state.code_periods.get(table, {}).get(text)
+        listed = state.code_lists.get(table) or BUILT_IN[table].codes
         if period is None and text not in listed:
             message = f"Value {text} is not in the list of {name} codes."
             yield finding_at(path, "CV302", message, attribute)
-        elif period and not period[0] <= self.issued_at < period[1]:
+        elif period and not period[0] <= self.document.issued_at < period[1]:
             message = f"The {name} code {text} was not active when the document was issued."
             yield finding_at(path, "CF320", message, attribute)
 
@@ -77,7 +77,9 @@ class CodeChecker:
             if state in BUILT_IN["states"].codes and state != NOT_APPLICABLE:
                 message = f"State {state} is only for the country MYS."
                 yield finding_at(path, "CV316", message, "_")
-        elif state == NOT_APPLICABLE and not self.may_hide_state:
+        elif state == NOT_APPLICABLE and not (
+            self.document.consolidated and self.sandbox.controls.consolidated_state_17
+        ):
             message = "State 17 is only for consolidated documents and addresses outside Malaysia."
             yield finding_at(path, "CV317", message, "_")
         elif state:

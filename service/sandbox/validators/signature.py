@@ -124,19 +124,12 @@ class Signature:
     def reference(self, to_properties: bool) -> Body:
         """Return the reference to the signed properties, or to the document. Portal: 11.5"""
         for each in entries(self.node, "SignedInfo.Reference"):
-            if isinstance(each, dict) and is_to_properties(each) == to_properties:
-                return each
+            if isinstance(each, dict):
+                kind, uri = (str(each.get(name, "")) for name in ("Type", "URI"))
+                # The URI of the reference to the document is empty.
+                if (kind.endswith(SIGNED_TYPE) or uri.startswith("#")) == to_properties:
+                    return each
         return {}
-
-
-def is_to_properties(reference: Body) -> bool:
-    """Return whether a reference is to the signed properties, by its type or its URI.
-
-    The URI of the reference to the document is empty.
-    """
-    return str(reference.get("Type", "")).endswith(SIGNED_TYPE) or str(
-        reference.get("URI", "")
-    ).startswith("#")
 
 
 def check_time(signature: Signature) -> Iterator[Violation]:
