@@ -307,7 +307,6 @@ class Portal(Transport):
         return response
 
     async def _request_token(self, tin: str, login: Login) -> PortalResponse:
-        """Return the response to a login."""
         form = {
             "client_id": login.client_id,
             "client_secret": login.client_secret,

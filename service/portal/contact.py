@@ -16,5 +16,4 @@ class ContactCheck(Loop):
         self._portal = portal
 
     async def work(self) -> None:
-        """Try to connect, if the latest attempt failed."""
         await self._portal.reach_again()

@@ -28,7 +28,6 @@ class ListingPage:
 
     @property
     def keys(self) -> list[str]:
-        """Return a key for each row."""
         return [row.uuid for row in self.rows] + [row.uuid or row.digest for row in self.odd]
 
 

@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request on behalf of a taxpayer."""
-
     tin: str
     operation: str
     method: str

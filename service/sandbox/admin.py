@@ -26,8 +26,6 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ClockMove(msgspec.Struct):
-    """By how much the clock moves."""
-
     seconds: float
 
 
@@ -46,8 +44,6 @@ class Code(msgspec.Struct, rename={"start": "from", "end": "to", "table": "list"
 
 
 class CodeList(msgspec.Struct, rename={"table": "list"}):
-    """All codes of a list."""
-
     table: str
     codes: list[Code]
 
@@ -97,7 +93,6 @@ def require_known(name: str, value: str, known: Collection[str]) -> None:
 
 @serve("GET", "settings")
 def show_settings(sandbox: Sandbox) -> Controls:
-    """Return all settings."""
     return sandbox.controls
 
 
@@ -136,7 +131,6 @@ def move_clock(sandbox: Sandbox, move: ClockMove) -> Body:
 
 @serve("POST", "tokens/expire")
 def expire_tokens(sandbox: Sandbox) -> Body:
-    """Expire all tokens."""
     return {"expired": sandbox.db.token_expire_all()}
 
 
@@ -163,14 +157,12 @@ def order_fault(sandbox: Sandbox, order: FaultOrder) -> Body:
 
 @serve("DELETE", "faults")
 def clear_faults(sandbox: Sandbox) -> Body:
-    """Delete all ordered errors."""
     faults, sandbox.state.faults = sandbox.state.faults, {}
     return {"cleared": len(faults)}
 
 
 @serve("POST", "taxpayers", Taxpayer)
 def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
-    """Add or replace a taxpayer."""
     if not well_formed_tin(taxpayer.tin):
         raise ValueError("tin is not a TIN.")
     for name in taxpayer.profile:
@@ -181,7 +173,6 @@ def put_taxpayer(sandbox: Sandbox, taxpayer: Taxpayer) -> Body:
 
 @serve("GET", "taxpayers")
 def list_taxpayers(sandbox: Sandbox) -> Body:
-    """Return all registered taxpayers with the contents of their QR codes."""
     shown = [
         {"tin": tin, "name": taxpayer.name, "qrCode": qr_code(tin)}
         for tin, taxpayer in sorted(sandbox.state.taxpayers.items())
@@ -191,14 +182,12 @@ def list_taxpayers(sandbox: Sandbox) -> Body:
 
 @serve("POST", "clients", Client)
 def put_client(sandbox: Sandbox, client: Client) -> Body:
-    """Add or replace a client."""
     sandbox.state.clients[client.client_id] = client
     return {"client_id": client.client_id}
 
 
 @serve("PUT", "codes", Code)
 def put_code(sandbox: Sandbox, code: Code) -> Body:
-    """Set the validity of a code."""
     require_known("list", code.table, LIST_NAMES)
     sandbox.state.code_periods.setdefault(code.table, {})[code.code] = code.period
     return {"list": code.table, "code": code.code}

@@ -91,7 +91,6 @@ async def handle_errors(request: web.Request, handler: AnyHandler) -> web.Stream
 
 
 def count_response(request: web.Request, status: str) -> None:
-    """Count the response of a portal operation."""
     if operation := request.get(OPERATION):
         sandbox = request.app[SANDBOX]
         sandbox.db.request_count(operation=operation, status=status, now=sandbox.now())
@@ -129,7 +128,6 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 
 async def close(app: web.Application) -> None:
-    """Close the state file."""
     app[SANDBOX].db.close()
 
 

@@ -104,7 +104,6 @@ class Sandbox:
         self.controls = self.make_controls(state.changed)
 
     def save(self) -> None:
-        """Write the state to the file."""
         self.db.state_put(value=encode(self.state).decode())
 
     def make_controls(self, changed: Mapping[str, object]) -> Controls:
@@ -139,7 +138,6 @@ class Call:
 
     @property
     def path(self) -> Mapping[str, str]:
-        """Return what the path names."""
         return self.request.match_info
 
 

@@ -13,7 +13,6 @@ HOUR = 3600
 
 
 def describe_type(number: int, code: str, description: str) -> Body:
-    """Return a document type with its versions."""
     versions = [
         {
             "id": number * 10 + index,
@@ -42,7 +41,6 @@ TYPES = {
 
 
 def list_types(call: Call) -> Body:
-    """Return all document types."""
     return {"result": list(TYPES.values())}
 
 
@@ -62,7 +60,6 @@ def get_type(call: Call) -> Body:
 
 
 def get_version(call: Call) -> Body:
-    """Return one version of a document type."""
     shown, wanted = find_type(call), call.path["version"]
     for each in shown["documentTypeVersions"]:
         if str(each["id"]) == wanted:

@@ -77,17 +77,14 @@ def respond_with(status: int, body: bytes, headers: Mapping[str, str]) -> Handle
 
 
 async def pass_on(injection: Injection) -> web.Response:
-    """Return the response as it is."""
     return injection.response
 
 
 async def drop(injection: Injection) -> NoReturn:
-    """Close the connection without a response."""
     raise Dropped
 
 
 async def delay(injection: Injection) -> web.Response:
-    """Delay the response."""
     await asyncio.sleep(injection.order.seconds)
     return injection.response
 
@@ -125,7 +122,6 @@ async def enlarge(injection: Injection) -> web.Response:
 
 
 async def shift_date(injection: Injection) -> web.Response:
-    """Shift the `Date` header of the response."""
     injection.call.request[DATE_SHIFT] = injection.order.seconds
     return injection.response
 
@@ -207,7 +203,6 @@ async def perform(call: Call, operation: str, process: Process) -> web.StreamRes
 
 
 async def process_late(process: Process, seconds: float) -> web.Response:
-    """Process a request after some seconds."""
     await asyncio.sleep(seconds)
     return await process()
 

@@ -108,12 +108,10 @@ def duplicate_payload(seconds: float) -> Refusal:
 
 
 def bad_structure(message: str, target: str) -> Refusal:
-    """Return the refusal of a body with wrong members."""
     return refusal_with_detail(400, "BadStructure", message, target)
 
 
 def too_large(message: str) -> Refusal:
-    """Return the refusal of a submission or document that exceeds a limit."""
     return refusal_with_detail(400, "MaximumSizeExceeded", message, "documents")
 
 

@@ -33,12 +33,10 @@ class Builder(ElementTree.TreeBuilder):
         return super().start(tag, attrs)
 
     def end(self, tag: str, /) -> ElementTree.Element:
-        """End an element."""
         self.depth -= 1
         return super().end(tag)
 
     def doctype(self, *_: object) -> NoReturn:
-        """Refuse a document type declaration."""
         raise ValueError("The document has a document type declaration.")
 
 

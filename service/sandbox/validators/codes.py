@@ -32,7 +32,6 @@ LIST_NAMES = {
 
 
 def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
-    """Yield the findings about codes and addresses."""
     if row["number"].startswith(INVALID):
         yield finding_at("ID", "CV302", "The number asked for an invalid code.", "_")
     checker = CodeChecker(document, sandbox)

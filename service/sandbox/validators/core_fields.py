@@ -131,7 +131,6 @@ def check_texts(document: UblDocument) -> Iterator[Finding]:
 
 
 def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
-    """Yield the findings about supplier or buyer."""
     accepted = find_accepted_texts(document, party)
     yield from check_rules(party.node, f"{party.root}.", PARTY_RULES, accepted)
     yield from check_identifications(party)
@@ -173,7 +172,6 @@ def check_rules(
 
 
 def check_identifications(party: UblParty) -> Iterator[Finding]:
-    """Yield the findings about TIN and identity numbers."""
     path = f"{party.root}.PartyIdentification.ID"
     if not party.tin:
         yield make_finding(path, "TIN is required", "/CF358")
@@ -188,7 +186,6 @@ def check_identifications(party: UblParty) -> Iterator[Finding]:
 
 
 def check_address(party: UblParty) -> Iterator[Finding]:
-    """Yield the findings about address lines and postcode."""
     path = f"{party.root}.PostalAddress"
     if len(list(entries(party.node, "PostalAddress.AddressLine"))) > 3:
         message = "No more than three address lines are allowed"
@@ -212,7 +209,6 @@ def check_incoterms(document: UblDocument) -> Iterator[Finding]:
 
 
 def check_lines(document: UblDocument) -> Iterator[Finding]:
-    """Yield the findings about the lines."""
     for index, line in enumerate(entries(document.invoice, "InvoiceLine")):
         path = f"InvoiceLine[{index}]"
         if not classifications(line):

@@ -10,7 +10,6 @@ from . import Finding, finding_at
 
 
 def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
-    """Yield the findings about currencies."""
     found = dict(foreign_amounts(document))
     for path, (code, wording) in sorted(found.items()):
         yield finding_at(path, code, f"{path} is not in {wording}.")

@@ -14,7 +14,6 @@ PATH = "BillingReference.InvoiceDocumentReference.UUID"
 
 
 def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
-    """Yield a finding if the document is a duplicate."""
     controls = sandbox.controls
     if not controls.duplicate_detection:
         return
@@ -30,7 +29,6 @@ def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterat
 
 
 def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
-    """Yield the findings about the references of a note."""
     if document.type not in NOTES:
         return
     if not document.references:
@@ -71,5 +69,4 @@ def check_reference(note: Row, original: Row, number: str) -> Iterator[Finding]:
 
 
 def make_finding(code: str | None, message: str) -> Finding:
-    """Return a finding at the reference."""
     return finding_at(PATH, code, message, "_")

@@ -149,7 +149,6 @@ def check_time(signature: Signature) -> Iterator[Violation]:
 
 
 def is_registration(text: str) -> bool:
-    """Return whether a text has the form of a registration number."""
     return re.fullmatch(REGISTRATION, text) is not None
 
 
@@ -213,7 +212,6 @@ def normalize(number: str) -> str:
 
 
 def check_algorithms(signature: Signature) -> Iterator[Violation]:
-    """Check the algorithms of digests and signature."""
     path = f"{CERT}.CertDigest.DigestMethod"
     if signature.text(path, "Algorithm") != DIGEST:
         yield "DS313", path
@@ -228,7 +226,6 @@ def check_algorithms(signature: Signature) -> Iterator[Violation]:
 
 
 def check_digests(signature: Signature) -> Iterator[Violation]:
-    """Check the digests of certificate, signed properties and document."""
     path = f"{CERT}.CertDigest.DigestValue"
     der = signature.certificate and signature.certificate.public_bytes(Encoding.DER)
     where = "SignedInfo.Reference.DigestValue"
@@ -262,7 +259,6 @@ def check_issuer(signature: Signature) -> Iterator[Violation]:
 
 
 def check_serial(signature: Signature, path: str, required: bool) -> Iterator[Violation]:
-    """Check a serial number of the certificate."""
     text = signature.text(path)
     if not text:
         if required:

@@ -103,7 +103,6 @@ def check_root(root: Body) -> Iterator[Violation]:
 
 
 def check_invoice(invoice: Node) -> Iterator[Violation]:
-    """Yield the violations inside the invoice."""
     yield from check_group(invoice, ELEMENTS, "#/Invoice[0]")
     if UblDocument({"Invoice": [invoice]}).version in SIGNED_VERSIONS:
         for name in ("UBLExtensions", "Signature"):
@@ -112,7 +111,6 @@ def check_invoice(invoice: Node) -> Iterator[Violation]:
 
 
 def check_group(group: object, elements: Group, path: str) -> Iterator[Violation]:
-    """Yield the violations of an object with elements."""
     if not isinstance(group, dict):
         yield "ObjectExpected", path
         return
@@ -129,7 +127,6 @@ def check_group(group: object, elements: Group, path: str) -> Iterator[Violation
 
 
 def check_array(found: object, element: Element, path: str) -> Iterator[Violation]:
-    """Yield the violations of an element, which is an array."""
     if not isinstance(found, list):
         yield "ArrayExpected", path
     elif not found:

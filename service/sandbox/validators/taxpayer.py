@@ -17,7 +17,6 @@ GENERAL_TINS = {GENERAL_PUBLIC, FOREIGN_BUYER, "EI00000000030", "EI00000000040"}
 
 
 def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
-    """Yield the findings about intermediary, supplier and buyer."""
     yield from check_intermediary(row, sandbox)
     for party in (document.supplier, document.buyer):
         if party.tin in GENERAL_TINS:

@@ -136,5 +136,4 @@ def allowances(node: object, is_charge: bool) -> Decimal:
 
 
 def total(amounts: Iterable[Decimal | int]) -> Decimal:
-    """Return the sum of amounts."""
     return sum(map(Decimal, amounts), Decimal(0))
