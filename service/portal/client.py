@@ -3,6 +3,7 @@
 import copy
 import io
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from service import json_codec
 from service.config import Config
 from service.portal import listings, responses
 from service.portal.documents import Document
-from service.portal.errors import LoginRefused, PortalError, TruncatedListing
+from service.portal.errors import LoginRefused, PortalError, TruncatedListing, Unclear
 from service.portal.listings import Listing, ListingPage, RetryPage
 from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens
 from service.portal.open_submission import OpenSubmission, connect_submission
@@ -256,18 +257,35 @@ class Portal(Transport):
 
     # Sending
 
-    def _pages(
+    async def _pages(
         self, request: Request, read: Callable[[PortalResponse], ListingPage]
     ) -> AsyncGenerator[ListingPage, None]:
-        """Return the pages of a listing, each as `read` parses it."""
-
-        async def fetch(number: int) -> ListingPage:
+        """Yield each page of a listing, at least one. Raises Unclear unless they are complete."""
+        pages: list[ListingPage] = []
+        for number in range(1, listings.MOST_PAGES + 1):
             params = {"pageNo": str(number), "pageSize": str(listings.PAGE_SIZE)}
             further = request.further or number > 1
             page = replace(request, params={**request.params, **params}, further=further)
-            return await self._call(page, read)
+            pages.append(await self._page(page, read))
+            yield pages[-1]
+            if listings.is_last(pages):
+                listings.check_complete(pages)
+                return
+        error = TruncatedListing if pages[-1].count > pages[0].count else Unclear
+        raise error(f"The listing has more than {listings.MOST_PAGES} pages.")
 
-        return listings.read_pages(fetch, self._retry_page)
+    async def _page(
+        self, request: Request, read: Callable[[PortalResponse], ListingPage]
+    ) -> ListingPage:
+        """Return a page of a listing, after failures only if `_retry_page` permits."""
+        failures: Counter[type[PortalError]] = Counter()
+        while True:
+            try:
+                return await self._call(request, read)
+            except PortalError as error:
+                failures[type(error)] += 1
+                if not (self._retry_page and await self._retry_page(error, failures[type(error)])):
+                    raise
 
     async def _call(self, request: Request, read: Callable[[PortalResponse], T]) -> T:
         """Return what `read` makes of the response with the expected status. Portal: 8.4

@@ -8,7 +8,7 @@ import pytest
 
 from service.portal.documents import OddRow
 from service.portal.errors import Unclear
-from service.portal.listings import ListingPage, Tally
+from service.portal.listings import ListingPage, check_complete
 
 SIZE = 4  # rows of a page
 SCHEDULES = 3000
@@ -36,12 +36,12 @@ def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[se
 
     Raises Unclear.
     """
-    tally, before, shown, number = Tally(), set(portal.rows), set(), 0
+    pages: list[ListingPage] = []
+    before, number = set(portal.rows), 0
     while True:
         number += 1
         page = portal.page(number)
-        tally.add(page)
-        shown |= {int(key) for key in page.keys}
+        pages.append(page)
         assert page.last is not None
         if number >= page.last:
             break
@@ -49,8 +49,8 @@ def read(portal: Portal, rng: random.Random, *, loses: bool = False) -> tuple[se
             portal.add(rng.choice((0, len(portal.rows), rng.randint(0, len(portal.rows)))))
         if loses:
             portal.rows.pop(0)
-    tally.check()
-    return before, shown
+    check_complete(pages)
+    return before, {int(key) for each in pages for key in each.keys}
 
 
 @pytest.mark.parametrize("count", [0, 1, SIZE, SIZE + 1, 3 * SIZE, 17])
