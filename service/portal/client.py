@@ -135,7 +135,6 @@ class Portal(Transport):
             "submit",
             "POST",
             "/documentsubmissions/",
-            expected=202,
             body=body,
             before_bytes=before_bytes,
             admitted=admitted,
@@ -288,7 +287,7 @@ class Portal(Transport):
                     raise
 
     async def _call(self, request: Request, read: Callable[[PortalResponse], T]) -> T:
-        """Return what `read` makes of the response with the expected status. Portal: 8.4
+        """Return what `read` makes of the response. Portal: 8.4
 
         A 401 means that the request was not processed: it is repeated once with a new token. A 401
         to the new token too is a refused login.
@@ -300,7 +299,7 @@ class Portal(Transport):
             if response.status != 401:
                 await self._tokens.note_accepted(login)
             try:
-                return responses.read(response, request.expected, read)
+                return responses.read(response, read)
             except LoginRefused as error:
                 await self._tokens.note_refused(login, error, "token")
                 raise

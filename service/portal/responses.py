@@ -137,36 +137,36 @@ class PortalResponse:
 # Exceptions
 
 
-def read(response: PortalResponse, expected: int, parse: Callable[[PortalResponse], T]) -> T:
-    """Return what `parse` makes of a response with the expected status.
+def read(response: PortalResponse, parse: Callable[[PortalResponse], T]) -> T:
+    """Return what `parse` makes of a response with the status of a success.
 
     Raises the exception of any other status, Unclear with the uuids that the response to a
     submission shows, if it is Unreadable.
     """
-    _check(response, expected)
+    _check(response)
     try:
         return parse(response)
     except Unreadable as error:
         raise _unclear(response, str(error)) from None
 
 
-def _check(response: PortalResponse, expected: int) -> None:
-    """Raise the exception for any status but `expected`. Portal: 8.4
+def _check(response: PortalResponse) -> None:
+    """Raise the exception for any status but that of a success. Portal: 8.4
 
     A 401 is that to a new token: the caller handles the first one. A submission that was not
     refused in the portal's own format is Unclear.
     """
-    status, operation = response.status, response.operation
-    if status == expected:
+    status, is_submit = response.status, response.operation == "submit"
+    if status == (202 if is_submit else 200):
         return
     body = response.json
-    errors, is_submit = flatten_error(body), operation == "submit"
+    errors = flatten_error(body)
     facts: dict[str, Any] = {"errors": errors, "correlation_id": response.correlation_id}
     if status == 429:  # by the status alone: its body may be empty or plain text. Portal: 1.6
         raise Throttled(
             "The portal throttled the request.",
             retry_after=_retry_after(response),
-            operation=operation,
+            operation=response.operation,
             **facts,
         )
     if status == 408 or not 400 <= status < 500:
@@ -262,7 +262,7 @@ def login(response: PortalResponse) -> tuple[str, timedelta]:
     if status == 200:
         return _token(response, members)
     if status == 429:
-        _check(response, 200)
+        _check(response)
     # Credentials of another environment are a 403.
     is_refusal = not response.is_page if status == 403 else bool(members.get("error"))
     if status in (400, 401, 403) and is_refusal:

@@ -54,7 +54,6 @@ class Request:
     operation: str
     method: str
     path: str = ""  # below the base URL of the API
-    expected: int = 200  # status
     params: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     before_bytes: BeforeBytes | None = None

@@ -101,7 +101,7 @@ READERS: dict[str, tuple[Reader, int, dict[str, Any]]] = {
     "known_tin": (responses.known_tin, 200, {"tin": "C20880050010"}),
     "login": (responses.login, 200, {"access_token": "a.b.c", "expires_in": 3600}),
     "read": (
-        lambda response: responses.read(response, 202, responses.receipt),
+        lambda response: responses.read(response, responses.receipt),
         400,
         {"error": ERROR},
     ),
@@ -169,7 +169,7 @@ def _list_header_doors() -> Iterator[Door]:
     """Yield the headers of the portal that are read."""
     readers: dict[str, Callable[[responses.PortalResponse], object]] = {
         "Date": lambda response: response.date,
-        "Retry_After": lambda response: responses.read(response, 200, responses.known_tin),
+        "Retry_After": lambda response: responses.read(response, responses.known_tin),
         "correlationId": lambda response: response.correlation_id,
         "Content_Type": lambda response: (response.json, response.is_page),
     }
