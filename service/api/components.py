@@ -42,12 +42,9 @@ def refer_to(component: str) -> JsonObject:
 class Components:
     """The components that a description refers to. Each is described when it is first used."""
 
-    def __init__(self, files: Mapping[str, JsonObject], bodies: Iterable[str]) -> None:
-        """`files` maps file stems to schemas. A body without a file is any object.
-
-        Raises ValueError for two schemas of one name.
-        """
-        self._sources = _read_sources(files, bodies)
+    def __init__(self, files: Mapping[str, JsonObject]) -> None:
+        """`files` maps file stems to schemas. Raises ValueError for two schemas of one name."""
+        self._sources = _read_sources(files)
         self._found: dict[str, JsonObject] = {}
         self._wholes: dict[str, JsonObject] = {}
 
@@ -152,12 +149,9 @@ class Components:
         return {**whole, "conditions": [each for each in conditions if each]}
 
 
-ANY_OBJECT = {"type": "object", "description": "Any JSON object."}
-
-
-def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dict[str, JsonObject]:
+def _read_sources(files: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
     """Return {name: schema} of all files and their definitions, with references to components."""
-    sources: dict[str, JsonObject] = {"Description": ANY_OBJECT}
+    sources: dict[str, JsonObject] = {}
     for stem, schema in files.items():
         found = {
             _definition_name(stem, name): definition
@@ -170,7 +164,7 @@ def _read_sources(files: Mapping[str, JsonObject], bodies: Iterable[str]) -> dic
         if taken := found.keys() & sources.keys():
             raise ValueError(f"Two schemas would be the component {min(taken)}.")
         sources |= {name: _rewrite(each, stem) for name, each in found.items()}
-    return {**{component_name(stem): ANY_OBJECT for stem in bodies}, **sources}
+    return sources
 
 
 def _definition_name(stem: str, name: str) -> str:

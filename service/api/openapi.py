@@ -119,26 +119,29 @@ def describe(
 ) -> JsonObject:
     """Return the OpenAPI description of operations.
 
-    `schemas` maps file stems to schemas, `examples` file stems to {title: body}. A request schema
-    that does not exist is described as any object.
+    `schemas` maps file stems to schemas, `examples` file stems to {title: body}.
     """
-    operations = tuple(operations)
-    components = Components(_add_codes(schemas), (each.body for each in operations if each.body))
+    components = Components(_add_codes(schemas))
     paths: dict[str, JsonObject] = {}
     shared: dict[str, JsonObject] = {}
     for operation in operations:
         described = _describe_operation(operation, components, examples)
         _share_responses(operation, described["responses"], shared)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
-    delivery = FIXED["webhooks"]["event"]["post"]
+    fixed, delivery = FIXED["components"], FIXED["webhooks"]["event"]["post"]
     body = openapi_webhooks.describe_body(components)
     return {
         **FIXED,
         "info": {**FIXED["info"], "version": VERSION, "description": INTRODUCTION},
+        "tags": [{"name": tag, "description": text} for tag, text in FIXED["tags"].items()],
         "paths": paths,
         "webhooks": {"event": {"post": {**delivery, "requestBody": body}}},
         "components": {
-            **FIXED["components"],
+            **fixed,
+            "parameters": {
+                name: {"name": name, "in": "header", **parameter}
+                for name, parameter in fixed["parameters"].items()
+            },
             "schemas": components.described,
             "responses": dict(sorted(shared.items())),
         },
