@@ -11,7 +11,7 @@ from functools import partial
 from aiohttp import web
 
 from service import schema
-from service.api.exports import export_documents
+from service.api.exports import read_batches, stream_export
 from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import REPLACES, Group, Operation, QueryParameter
 from service.api.pagination import PAGE
@@ -22,10 +22,7 @@ from service.documents import states
 from service.documents.body_checks import ISSUED, Draft, check_draft
 from service.documents.consolidation import find_misclassified_lines
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
-from service.documents.optional_members import (
-    join_exports,
-    read_stored_body,
-)
+from service.documents.optional_members import join_exports, read_stored_body
 from service.documents.rows import Row
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
@@ -134,7 +131,10 @@ def declare_reading(documents: Documents) -> None:
 
 async def _export_documents(documents: Documents, request: web.Request) -> web.StreamResponse:
     name = documents.path.rpartition("/")[2]
-    return await export_documents(request, documents.statement("export_batch"), f"{name}.json")
+    response = web.StreamResponse(headers=responses.attachment_headers(f"{name}.json"))
+    response.content_type = "application/json"
+    batches = read_batches(request, documents.statement("export_batch"))
+    return await stream_export(request, response, batches)
 
 
 async def _export_document(documents: Documents, request: web.Request) -> web.Response:

@@ -23,11 +23,7 @@ from service.documents.rows import Row
 from service.errors import Conflict, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.requests import (
-    get_text,
-    or_not_found,
-    warn_of_removed,
-)
+from service.http.requests import get_text, or_not_found, warn_of_removed
 from service.json_types import JsonObject
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT

@@ -10,7 +10,7 @@ from aiohttp import web
 from service.db.statements import Run, Statement
 from service.documents.optional_members import join_exports
 from service.errors import format_traceback
-from service.http import app_keys, responses
+from service.http import app_keys
 from service.http.access import read_own
 
 log = logging.getLogger(__name__)
@@ -24,20 +24,8 @@ PIECE_BYTES = 64 * 1024
 PIECE_SECONDS = 10  # for a client to read a piece
 
 
-async def export_documents(
-    request: web.Request, statement: Statement, filename: str
-) -> web.StreamResponse:
-    """Stream a file with a JSON array of documents, newest first, and the errors of stream_export.
-
-    `statement` returns a batch of them.
-    """
-    response = web.StreamResponse(headers=responses.attachment_headers(filename))
-    response.content_type = "application/json"
-    return await stream_export(request, response, _read_batches(request, statement))
-
-
-async def _read_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
-    """Yield the text of the array in batches.
+async def read_batches(request: web.Request, statement: Statement) -> AsyncGenerator[str, None]:
+    """Yield the text of a JSON array of documents, newest first, in batches of a statement.
 
     Each batch is one transaction: a slow client holds neither a connection nor a snapshot. The next
     batch is read while the client reads the previous one.

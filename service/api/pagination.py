@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -42,7 +42,7 @@ class Page:
     per_page: int
     sort: str
     filters: JsonObject
-    kept: dict[str, str] = field(default_factory=dict[str, str])
+    kept: dict[str, str]
 
     @property
     def offset(self) -> int:

@@ -16,12 +16,7 @@ from service.documents.rows import Row
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, make_reason
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
-from service.http.requests import (
-    check_if_match,
-    not_found,
-    or_not_found,
-    read_path_id,
-)
+from service.http.requests import check_if_match, not_found, or_not_found, read_path_id
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
