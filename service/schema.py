@@ -35,32 +35,42 @@ Schema = JsonObject
 Check = Callable[[Validator, object, Any, Schema], Iterable[ValidationError] | None]
 
 
+def _load(path: Path) -> JsonObject:
+    """Return the JSON of a file, with numbers as Decimal."""
+    return json_codec.loads(path.read_bytes())
+
+
 def _load_schemas() -> dict[str, Schema]:
-    """Return {file stem: schema} of every file, with numbers as Decimal."""
-    files = {
-        path.stem: json_codec.loads(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))
-    }
-    files["records"] = _complete_record(files["records"])
+    """Return {file stem: schema} of every file."""
+    files = {path.stem: _load(path) for path in sorted(FOLDER.glob("*.json"))}
+    files["records"] = _complete(files["records"])
     _add_document_members(files)
     return files
 
 
-def _complete_record(part: Any) -> Any:
+#: {name: value}: the examples that several examples contain.
+_EXAMPLE_PARTS = _load(FOLDER / "examples" / "parts.json")
+
+
+def _complete(part: Any) -> Any:
     """Return a part of records.json with the type and the required members of its objects.
 
-    All members are required, except for those that `optional` names.
+    All members are required, except for those that `optional` names. `{"$example": name}` in an
+    example is replaced by the value of that name.
     """
     if isinstance(part, list):
-        return [_complete_record(entry) for entry in cast(list[Any], part)]
+        return [_complete(entry) for entry in cast(list[Any], part)]
     if not isinstance(part, dict):
         return part
     source, whole = cast(JsonObject, part), JsonObject()
+    if "$example" in source:
+        return _EXAMPLE_PARTS[source["$example"]]
     optional = source.pop("optional", ())
     for keyword, value in source.items():
         if keyword == "properties":
             whole.setdefault("type", "object")
             whole.setdefault("required", [name for name in value if name not in optional])
-        whole[keyword] = _complete_record(value)
+        whole[keyword] = _complete(value)
     return {keyword: value for keyword, value in whole.items() if value or keyword != "required"}
 
 
@@ -87,9 +97,7 @@ def _add_document_members(files: Mapping[str, Schema]) -> None:
 
 ALL = _load_schemas()
 #: {name of a body's schema: {title: body}}: the examples of the OpenAPI description.
-EXAMPLES: dict[str, JsonObject] = json_codec.loads(
-    (FOLDER / "examples" / "requests.json").read_bytes()
-)
+EXAMPLES: dict[str, JsonObject] = _complete(_load(FOLDER / "examples" / "requests.json"))
 REGISTRY: Registry[Schema] = Registry().with_resources(
     (f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in ALL.items()
 )
