@@ -22,7 +22,6 @@ from service.api.operation import (
 )
 from service.api.pagination import PER_PAGE
 from service.db.transient_errors import UNAVAILABLE
-from service.error_codes import CODES
 from service.errors import (
     ApiError,
     BadRequest,
@@ -121,7 +120,7 @@ def describe(
 
     `schemas` maps file stems to schemas, `examples` file stems to {title: body}.
     """
-    components = Components(_add_codes(schemas))
+    components = Components(schemas)
     paths: dict[str, JsonObject] = {}
     shared: dict[str, JsonObject] = {}
     for operation in operations:
@@ -146,17 +145,6 @@ def describe(
             "responses": dict(sorted(shared.items())),
         },
     }
-
-
-def _add_codes(schemas: dict[str, JsonObject]) -> dict[str, JsonObject]:
-    """Return the schemas with the codes of errors as an open enumeration.
-
-    Generators make a string of it, so that a client accepts a code that is newer than itself.
-    """
-    definitions = schemas["records"]["$defs"]
-    codes = {**definitions["ErrorCode"], "x-extensible-enum": sorted(CODES)}
-    records = {**schemas["records"], "$defs": {**definitions, "ErrorCode": codes}}
-    return {**schemas, "records": records}
 
 
 def _describe_operation(
