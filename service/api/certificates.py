@@ -3,8 +3,6 @@
 The private key is stored encrypted and never returned.
 """
 
-from datetime import datetime
-
 from aiohttp import web
 
 from service import json_codec
@@ -59,7 +57,9 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
     async with database.reading(company) as conn:
         now = await sql.database_now(conn)
-    signer = await _read_signer(body, form, now)
+    texts = body["certificate"], body["key"], body.get("password")
+    # Decrypting a key takes most of a second.
+    signer = await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)
@@ -85,18 +85,6 @@ async def delete_signing_certificate(request: web.Request) -> web.Response:
         await check_if_match(request, conn, _read_record, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
     return responses.success_response(request, REMOVED)
-
-
-async def _read_signer(body: JsonObject, form: str, now: datetime) -> certificate.Signer:
-    """Return the signer of a request body. Raises ValidationError, and Busy.
-
-    Runs in a thread: decrypting a key takes most of a second.
-    """
-    texts = body["certificate"], body["key"], body.get("password")
-    try:
-        return await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
-    except certificate.UnusableCredentials as error:
-        raise ValidationError(error.violations) from None
 
 
 async def _read_record(conn: Connection, company: int) -> str | None:

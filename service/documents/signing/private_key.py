@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from service.errors import violation
+from service.errors import ValidationError, violation
 
 KEY_BITS = (2048, 4096)
 #: Limit of the rounds of PBKDF2, some 40 ms; 2,048 to 20,000 are common.
@@ -32,12 +32,15 @@ _PBKDF2 = bytes.fromhex("2a864886f70d01050c")  # 1.2.840.113549.1.5.12
 _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 
 
-class UnusableCredentials(Exception):
+class UnusableCredentials(ValidationError):
     """An unusable certificate, key or password, with its violations."""
 
     def __init__(self, violations: list[dict[str, str]]) -> None:
-        super().__init__(" ".join(each["message"] for each in violations))
+        super().__init__(violations)
         self.violations = violations
+
+    def __str__(self) -> str:
+        return " ".join(each["message"] for each in self.violations)
 
 
 def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
