@@ -52,7 +52,6 @@ UNNAMED = "An e-invoice that a buyer asks for must name the buyer."
 OTHER_BUYER = "The e-invoice was issued to another buyer."
 #: Members of a request that do not describe its buyer.
 NOT_OF_BUYER = {"invoiceCode", "metadata"}
-MAX_CHARACTER_BYTES = 4  # in UTF-8
 MOST_PENDING = 10  # requests by one link
 ambiguous_code = partial(
     Conflict,
@@ -261,6 +260,5 @@ def _reject_too_large(record: JsonObject) -> None:
 
 def _reject_too_large_merged(row: Row) -> None:
     """Raise ValidationError for an updated request that is too large. Rolls the update back."""
-    if len(row["buyer"]) * MAX_CHARACTER_BYTES > json_codec.MOST_STORED_BYTES:
-        buyer = json_codec.loads(row["buyer"].encode())
-        _reject_too_large({"invoiceCode": row["invoice_code"], **buyer})
+    buyer = json_codec.loads(row["buyer"].encode())
+    _reject_too_large({"invoiceCode": row["invoice_code"], **buyer})
