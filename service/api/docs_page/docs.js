@@ -2,7 +2,6 @@
 "use strict";
 
 const METHODS = ["get", "post", "put", "delete", "patch"];
-const DEEPEST = 6;
 const LONGEST_PATTERN = 60;
 let api;
 
@@ -88,8 +87,7 @@ function members(schema, seen = []) {
   if (whole.items) return members(whole.items, seen);
   const entries = Object.entries(whole.properties).map(([name, part]) => {
     const key = part.$ref || name;
-    const isDeep = seen.length >= DEEPEST || seen.includes(key);
-    const below = isDeep ? "" : members(part, [...seen, key]);
+    const below = seen.includes(key) ? "" : members(part, [...seen, key]);
     const isRequired = (whole.required || []).includes(name);
     return entry(name, isRequired, typeOf(part), ...remarks(part), below);
   });
