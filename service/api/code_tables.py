@@ -19,8 +19,6 @@ GROUP = Group("Code tables")
 NOUN = "Code table"
 PATH = "/api/code-tables"
 SEARCH = search_for("the start of a code, or a part of a description")
-#: Values of `source`.
-BUILT_IN, IMPORTED = "built_in", "imported"
 
 
 @Operation(
@@ -69,14 +67,13 @@ def _find(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _describe(name: str) -> JsonObject:
-    """Return the record of a table."""
     table = codes.get_tables()[name]
     imported_at = table.imported_at
     return {
         "name": name,
         "description": codes.DESCRIPTIONS[name],
         "code_count": len(table.codes),
-        "source": IMPORTED if imported_at else BUILT_IN,
+        "source": "imported" if imported_at else "built_in",
         "version": table.day.isoformat(),
         "imported_at": imported_at.isoformat(timespec="milliseconds") if imported_at else None,
     }

@@ -76,7 +76,6 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
 
 
 async def _read_record(conn: Connection, company: int) -> str:
-    """Return the JSON text of the responses."""
     record = or_not_found(await sql.company_get(conn, company_id=company), NOUN)
     return f'{{"data":{record}}}'
 

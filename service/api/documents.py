@@ -89,7 +89,6 @@ def locked_error(kind: DocumentKind, action: str) -> Forbidden:
 
 
 def declare_reading(documents: Documents) -> None:
-    """Declare the operations that list, get and export documents."""
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
     Operation(
         documents.group,
@@ -177,7 +176,6 @@ def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
 
 
 def declare_deletion(documents: Documents) -> None:
-    """Declare the operation that deletes a document."""
     kind = documents.kind
     further = (in_consolidated_error(),) if kind is INVOICE else ()
     Operation(
@@ -308,6 +306,5 @@ async def _lock_draft(
 
 
 def _reject_consolidated(kind: DocumentKind, row: Row) -> None:
-    """Raise Conflict for an invoice in a consolidated invoice."""
     if kind is INVOICE and row["consolidated_invoice_id"]:
         raise in_consolidated_error()

@@ -254,7 +254,6 @@ def _reject_wrong_buyer(body: JsonObject, at: datetime) -> None:
 
 
 def _reject_too_large(record: JsonObject) -> None:
-    """Raise ValidationError for a request that is too large to be stored."""
     reject(list(find_size_violations(record, json_codec.measure_stored_bytes(record))))
 
 

@@ -179,7 +179,6 @@ MOST_COUNTED = 10**6
 
 
 def _read_count(text: str) -> int:
-    """Return a number of records. Raises ValueError."""
     if text.isascii() and text.isdecimal() and len(text) <= 7 and 1 <= int(text) <= MOST_COUNTED:
         return int(text)
     raise ValueError(f"count_to must be an integer from 1 to {MOST_COUNTED}.")
@@ -196,7 +195,6 @@ COUNT_TO = QueryParameter(
 
 
 def _read_cursor(text: str) -> int:
-    """Return the id that a page follows. Raises ValueError."""
     if text.isascii() and text.isdecimal() and len(text) < 19:
         return int(text)
     raise ValueError("after must be the id of a record.")

@@ -29,7 +29,6 @@ EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
 
 
 def new_id(noun: str) -> str:
-    """Return a new random id of a user or an organization."""
     return f"{PREFIXES[noun]}_{random_text(22)}"
 
 
@@ -87,7 +86,6 @@ async def _get(noun: str, statement: Statement, request: web.Request) -> web.Res
 
 
 def _transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
-    """Open a transaction of the request's account."""
     return request.app[app_keys.DATABASE].account(request[app_keys.ACCOUNT])
 
 

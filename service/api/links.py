@@ -35,7 +35,6 @@ NOT_PENDING = "Only an invoice with a pending-finalize type can have a link for 
 
 
 def declare(documents: Documents) -> None:
-    """Declare the operations on the links of a kind of document."""
     kind, path = documents.kind, f"{documents.record_path}/links"
     pending = (Conflict(NOT_PENDING, code="not_pending"),) if kind is INVOICE else ()
     Operation(

@@ -34,7 +34,6 @@ def describe_body(components: Components) -> JsonObject:
 
 
 def _describe_event(kind: str) -> JsonObject:
-    """Return the example of a type of event."""
     subject, state = kind.split(".")
     noun = subject.replace("einvoice", "e-invoice").replace("_", " ")
     return {

@@ -69,7 +69,6 @@ ENVIRONMENT = templates.make_environment(
 
 
 def declare(documents: Documents) -> None:
-    """Declare the operations that print a kind of document."""
     kind, path = documents.kind, documents.record_path
     Operation(
         documents.group,

@@ -195,7 +195,6 @@ async def redeliver_event(request: web.Request, body: JsonObject) -> web.Respons
 
 
 def _seal(request: web.Request, secret: bytes) -> bytes:
-    """Return the encrypted secret. Raises MissingSecretKey."""
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     return vault.seal(secret, request[app_keys.COMPANY], WEBHOOK_SECRET)
 
