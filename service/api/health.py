@@ -66,8 +66,9 @@ async def get_readiness(request: web.Request) -> web.Response:
 )
 async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics, also while PostgreSQL is away."""
-    await request.app[app_keys.DATABASE_GAUGES].refresh()
-    found = metrics.render_collector(request.app[app_keys.GAUGES])
+    gauges = request.app[app_keys.GAUGES]
+    await gauges.refresh()
+    found = metrics.render_collector(gauges)
     times = metrics.REQUEST_TIMES.copy()
     counted = await asyncio.to_thread(metrics.render_counted, times)
     return web.Response(body=found + counted, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -5,9 +5,11 @@ Gauges of the database are those of the whole installation, and the same in ever
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import chain
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -38,10 +40,20 @@ log = logging.getLogger(__name__)
 
 
 class Gauges(Collector):
-    """The gauges of one application, from the sources that its parts add."""
+    """The gauges of one application: of the database, and from the sources that its parts add.
 
-    def __init__(self) -> None:
+    The connection of the watchdog reads the database, at most once in CACHE_SECONDS, so that a full
+    pool does not hide its gauges. While the database does not answer in time, there are none except
+    einvoice_database_up.
+    """
+
+    def __init__(self, watchdog: Watchdog, readers: Sequence[Reader]) -> None:
+        self._watchdog = watchdog
+        self._readers = readers
         self._sources: list[Source] = []
+        self._turn = asyncio.Lock()
+        self._read_at = -math.inf
+        self._samples: list[Sample] = []  # of the last reading of the database
 
     def add(self, source: Source) -> None:
         """Read a source at each scrape."""
@@ -53,36 +65,17 @@ class Gauges(Collector):
         for name, gauge in GAUGES.items():
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             families[name] = family(name, gauge["description"], labels=gauge["labels"])
-        for source in self._sources:
-            for name, labels, value in source():
-                families[name].add_metric(labels, value)
+        sources = (source() for source in self._sources)
+        for name, labels, value in chain(self._samples, _read_watchdog(self._watchdog), *sources):
+            families[name].add_metric(labels, value)
         yield from families.values()
-
-
-class DatabaseGauges:
-    """Reads gauges from the database at a scrape, at most once in CACHE_SECONDS.
-
-    It uses the connection of the watchdog, so that a full pool does not hide them. While the
-    database does not answer in time, there are none except einvoice_database_up.
-    """
-
-    def __init__(self, watchdog: Watchdog, readers: Sequence[Reader]) -> None:
-        self._watchdog = watchdog
-        self._readers = readers
-        self._turn = asyncio.Lock()
-        self._read_at: float | None = None
-        self._samples: list[Sample] = []
 
     async def refresh(self) -> None:
         """Read the database, unless the last reading is recent."""
         async with self._turn:
-            if self._read_at is None or time.monotonic() - self._read_at >= CACHE_SECONDS:
+            if time.monotonic() - self._read_at >= CACHE_SECONDS:
                 self._samples = await self._read()
                 self._read_at = time.monotonic()
-
-    def samples(self) -> list[Sample]:
-        """Return the samples of the last reading."""
-        return self._samples
 
     async def _read(self) -> list[Sample]:
         found: list[Sample] = [("einvoice_database_up", (), 1)]
@@ -117,7 +110,7 @@ def _to_number(value: int | timedelta | None) -> float:
     return value or 0
 
 
-def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
+def _read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
     """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
     attention = [row for row in watchdog.rows or () if row.subject == "attention"]
     for row in (*watchdog.overdue, *attention):
@@ -127,14 +120,12 @@ def read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
 
 
 def read_pool(name: str, pool: Pool) -> Iterator[Sample]:
-    """Yield the use of a pool."""
     yield "einvoice_pool_size", (name,), pool.size
     yield "einvoice_pool_in_use", (name,), pool.in_use
     yield "einvoice_pool_waiting", (name,), pool.waiting
 
 
 def read_reads(reads: StandbyReads) -> Iterator[Sample]:
-    """Yield the number of reads by server, and whether the standby is used."""
     for target, number in reads.counts.items():
         yield "einvoice_reads_total", (target,), number
     yield "einvoice_standby_used", (), reads.cause is None

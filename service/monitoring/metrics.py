@@ -74,7 +74,6 @@ def render_counted(times: RequestTimes) -> bytes:
 
 
 def render_collector(collector: Collector) -> bytes:
-    """Return the metrics of a collector as text."""
     registry = CollectorRegistry()
     registry.register(collector)
     return generate_latest(registry)
