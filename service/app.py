@@ -17,13 +17,13 @@ from service.dashboard.pages import render_error
 from service.dashboard.sign_in import SIGN_IN, make_sign_in
 from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
-from service.db.pool import BACKGROUND_CONNECTIONS, database_bounds
+from service.db.pool import BACKGROUND_CONNECTIONS
 from service.db.session import DedicatedSession
 from service.db.standby import StandbyReads
 from service.db.transactions import Database, connected_database
 from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
-from service.http.access_log import AccessLog
+from service.http.access_log import ACCESS_LOG, AccessLog
 from service.http.api_keys import KeyRing
 from service.http.client_address import SENDERS, Senders
 from service.http.code_lists import CodeLists
@@ -53,11 +53,12 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     """
     app = web.Application(middlewares=[handle_request], client_max_size=config.max_body_bytes)
     app[app_keys.CONFIG] = config
-    app[app_keys.ACCESS_LOG] = AccessLog(config.log_format)
+    app[ACCESS_LOG] = AccessLog(config.log_format)
     app[SENDERS] = Senders(config.trusted_proxies)
     app[app_keys.SHUTDOWN] = GracefulShutdown()
     watchdog = app[app_keys.WATCHDOG] = Watchdog(config)
-    _add_gauges(app, watchdog)
+    readers = [gauges.read_waiting, partial(read_quotas, config=config)]
+    app[app_keys.GAUGES] = gauges.Gauges(watchdog, readers)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app[app_keys.ERROR_PAGE] = render_error
@@ -73,7 +74,6 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
 
 
 def _set_limits(app: web.Application, config: Config) -> None:
-    """Set the limits of the process."""
     app[app_keys.LIMITER] = limits.RateLimiter(config.requests_per_minute)
     app[app_keys.PORTAL_TEST_LIMITER] = limits.RateLimiter(limits.PORTAL_TESTS_PER_MINUTE)
     app[app_keys.WRONG_KEY_LIMITER] = limits.RateLimiter(config.wrong_keys_per_minute)
@@ -107,7 +107,6 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _reads(app: web.Application) -> AsyncIterator[None]:
-    """Open the reads of requests, on the standby if there is one."""
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     if not config.database_read_url:
         app[app_keys.READS] = database
@@ -126,15 +125,6 @@ async def _watchdog(app: web.Application) -> AsyncIterator[None]:
     with EventLoopMonitor().running():
         async with app[app_keys.WATCHDOG].running():
             yield
-
-
-def _add_gauges(app: web.Application, watchdog: Watchdog) -> None:
-    """Add the gauges of the watchdog, and those of the database, which it reads."""
-    readers = [gauges.read_waiting, partial(read_quotas, config=app[app_keys.CONFIG])]
-    database = app[app_keys.DATABASE_GAUGES] = gauges.DatabaseGauges(watchdog, readers)
-    found = app[app_keys.GAUGES] = gauges.Gauges()
-    found.add(database.samples)
-    found.add(partial(gauges.read_watchdog, watchdog))
 
 
 async def _session(app: web.Application) -> AsyncIterator[None]:
@@ -157,9 +147,7 @@ async def _session(app: web.Application) -> AsyncIterator[None]:
         "api_key_changed": lambda key_id: ring.forget(key_id),
         "code_lists_changed": lambda _: lists.woken.set(),
     }
-    session = DedicatedSession(
-        config.database_url, listeners, config.database_silence, database_bounds(config)
-    )
+    session = DedicatedSession(config, listeners)
     ring, monitor = KeyRing(database, session), DatabaseMonitor(database)
     session.on_reconnect += [ring.forget_all, due.set, lists.woken.set, monitor.woken.set]
     app[app_keys.KEY_RING], app[app_keys.SESSION] = ring, session

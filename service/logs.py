@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
@@ -35,11 +35,6 @@ def set_request(request_id: str, trace_id: str) -> None:
     _request.set((request_id, trace_id))
 
 
-def get_request() -> tuple[str, str]:
-    """Return the id of the present request and its trace id, or empty texts."""
-    return _request.get()
-
-
 def read_trace_id(header: str | None) -> str:
     """Return the trace id of a header `traceparent`, or an empty text for an invalid one."""
     found = _TRACEPARENT.fullmatch(header) if header else None
@@ -61,10 +56,7 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line, with the request before the message and the fields after it."""
-        before, after = _request_fields().items(), _flatten(getattr(record, "fields", {}))
-        first, last = (
-            [f"{name}={quote(value)}" for name, value in pairs] for pairs in (before, after)
-        )
+        first, last = _write_pairs(_request_fields()), _write_pairs(getattr(record, "fields", {}))
         record.message = " ".join([*first, record.message, *last])
         return super().formatMessage(record)
 
@@ -73,9 +65,9 @@ class JsonFormatter(logging.Formatter):
     """Writes one JSON object in a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object: time, level, logger, message, the request, fields, and an error."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
-            "time": format_time(record.created),
+            "time": moment.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -103,35 +95,28 @@ def configure(level: str, log_format: str) -> None:
 
 
 def is_json() -> bool:
-    """Return whether lines are JSON objects."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.root.handlers)
 
 
-def format_time(seconds: float) -> str:
-    """Return a time in UTC with milliseconds, for JSON."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def quote(value: object) -> str:
+def _quote(value: object) -> str:
     """Return a value for a line of text, in quotes if it has white space."""
     text = str(value)
     return json.dumps(text) if _NEEDS_QUOTES.search(text) else text
 
 
 def _request_fields() -> dict[str, str]:
-    """Return the ids of the request that are known."""
     request_id, trace_id = _request.get()
     known = {"request_id": request_id, "trace_id": trace_id}
     return {name: text for name, text in known.items() if text}
 
 
-def _flatten(values: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Return the pairs of fields. An object is replaced by its own pairs."""
-    pairs: list[tuple[str, object]] = []
+def _write_pairs(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield `name=value` of each field. An object is replaced by its own pairs."""
     for name, value in values.items():
-        pairs += value.items() if isinstance(value, Mapping) else [(name, value)]
-    return pairs
+        if isinstance(value, Mapping):
+            yield from _write_pairs(value)
+        else:
+            yield f"{name}={_quote(value)}"
 
 
 def _log_uncaught(

@@ -29,7 +29,7 @@ from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
 from service.http import app_keys
 from service.http.access import read_own, shared_connection
 from service.http.actor import identify
-from service.http.client_address import sender_of
+from service.http.client_address import SENDER
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
@@ -71,7 +71,7 @@ async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
 
 async def _enter(request: web.Request, purpose: str) -> JsonMapping:
     """Return the link of the path, and give the request its company. Raises NotFound."""
-    if wait := request.app[LIMITER].take(sender_of(request)):
+    if wait := request.app[LIMITER].take(request[SENDER].group):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
     async with shared_connection(request) as conn:
         row = await sql.document_link_of(conn, wanted=digest_of(request.match_info["token"]))

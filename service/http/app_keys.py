@@ -13,11 +13,10 @@ from service.db.connections import Connection
 from service.db.session import DedicatedSession
 from service.db.standby import Reads
 from service.db.transactions import Database, OwnerKind
-from service.http.access_log import AccessLog
 from service.http.api_keys import KeyRing
 from service.http.limits import ConcurrencyLimiter, KeyQuota, RateLimiter, UploadBudget
 from service.http.shutdown import GracefulShutdown
-from service.monitoring.gauges import DatabaseGauges, Gauges
+from service.monitoring.gauges import Gauges
 from service.monitoring.watchdog import Watchdog
 
 #: Values of the application, set in service/app.py.
@@ -36,8 +35,6 @@ COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed p
 UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
 GAUGES = web.AppKey("gauges", Gauges)
-DATABASE_GAUGES = web.AppKey("database_gauges", DatabaseGauges)
-ACCESS_LOG = web.AppKey("access_log", AccessLog)
 SHUTDOWN = web.AppKey("closing", GracefulShutdown)
 #: Returns the page of an error, for browsers.
 ERROR_PAGE: web.AppKey[Callable[[Exception, web.Request], web.Response]] = web.AppKey("error_page")

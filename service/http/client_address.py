@@ -57,11 +57,6 @@ SENDERS = web.AppKey("senders", Senders)
 SENDER = web.RequestKey("sender", Sender)
 
 
-def sender_of(request: web.Request) -> str | bytes | None:
-    """Return what identifies the client in limits of requests."""
-    return request[SENDER].group
-
-
 def find_client(peer: str | None, forwarded: str, trusted: Sequence[Network]) -> Address | None:
     """Return the last address that is not of a trusted proxy: the peer, or one of the header.
 

@@ -19,10 +19,10 @@ from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.fair_queue import CLIENT, STRANGERS
 from service.http import app_keys
-from service.http.access_log import Response
+from service.http.access_log import ACCESS_LOG
 from service.http.actor import identify
 from service.http.api_keys import COMPANY, INTEGRATION, KeyKind, StoredKey, contains_key
-from service.http.client_address import SENDER, SENDERS, sender_of
+from service.http.client_address import SENDER, SENDERS
 from service.http.error_responses import error_response, is_client_gone, is_integration
 from service.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from service.http.idempotency import handle_idempotency_key
@@ -64,7 +64,8 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     began, route = time.perf_counter(), _route(request)
     request_id = request[app_keys.REQUEST_ID] = _request_id(request)
     request[SENDER] = request.app[SENDERS].find(request)
-    logs.set_request(request_id, logs.read_trace_id(request.headers.get("traceparent")))
+    trace_id = logs.read_trace_id(request.headers.get("traceparent"))
+    logs.set_request(request_id, trace_id)
     # aiohttp runs each request in a task of its own, so tables and actor need not be reset.
     codes.pin_tables()
     CLIENT.set(STRANGERS)
@@ -78,7 +79,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
             raise
         respond = request.app[app_keys.ERROR_PAGE] if _wants_page(request) else error_response
         response = respond(error, request)
-    _log(request, route, response.status, began)
+    _log(request, route, response.status, began, trace_id)
     return response
 
 
@@ -89,7 +90,7 @@ def _wants_page(request: web.Request) -> bool:
 
 async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count the body of a request as long as it is in memory."""
-    upload = Upload(request.app[app_keys.UPLOAD_BUDGET], sender_of(request))
+    upload = Upload(request.app[app_keys.UPLOAD_BUDGET], request[SENDER].group)
     request[UPLOAD] = upload
     try:
         return await _run(request, handler)
@@ -179,7 +180,7 @@ async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
     try:
         key = await request.app[app_keys.KEY_RING].find(text, kind)
     except Unauthorized:
-        if wait := request.app[app_keys.WRONG_KEY_LIMITER].take(sender_of(request)):
+        if wait := request.app[app_keys.WRONG_KEY_LIMITER].take(request[SENDER].group):
             more: JsonObject = {"retry_after": wait} if kind is INTEGRATION else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise
@@ -199,24 +200,10 @@ def _route(request: web.Request) -> str:
     return resource.canonical if resource else "unknown"
 
 
-def _log(request: web.Request, route: str, status: int, began: float) -> None:
+def _log(request: web.Request, route: str, status: int, began: float, trace_id: str) -> None:
     """Count the response, and write its log line."""
     seconds = time.perf_counter() - began
     REQUEST_TIMES.observe(
         request.method if request.method in METHODS else "?", route, status, seconds
     )
-    request_id, trace_id = logs.get_request()
-    request.app[app_keys.ACCESS_LOG].add(
-        Response(
-            request_id,
-            request.method if request.method.isalpha() else "?",
-            route,
-            status,
-            seconds * 1000,
-            request.get(app_keys.COMPANY),
-            request.get(app_keys.ACCOUNT),
-            request.get(app_keys.KEY_ID),
-            request[SENDER].text,
-            trace_id,
-        )
-    )
+    request.app[ACCESS_LOG].add(request, route, status, seconds, trace_id)
