@@ -11,10 +11,16 @@ from typing import NamedTuple
 
 import asyncpg
 
-from service.config import SILENCE_SECONDS
+from service.config import Config
 from service.db.compatibility import SchemaError, check_newer_schema
 from service.db.connections import connect
-from service.db.pool import CLOSE_SECONDS, RECONNECT_SECONDS, SESSION, STATEMENT_SECONDS, Bounds
+from service.db.pool import (
+    CLOSE_SECONDS,
+    RECONNECT_SECONDS,
+    SESSION,
+    STATEMENT_SECONDS,
+    database_bounds,
+)
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, UNAVAILABLE
 from service.errors import Unavailable, describe_error, retry_after
@@ -45,27 +51,20 @@ class DedicatedSession(Loop):
     """One connection of a process, for state that belongs to a session: locks and notifications.
 
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
-    vanishes loses them within `silence` seconds. All locks are lost with the connection; `alive` is
-    false until there is another one. `heartbeat` is the latest moment in which the database has
-    answered: notifications of changes that were acknowledged before it have arrived. It is None
-    without a connection that receives them.
+    vanishes loses them within DATABASE_SILENCE_SECONDS. All locks are lost with the connection;
+    `alive` is false until there is another one. `heartbeat` is the latest moment in which the
+    database has answered: notifications of changes that were acknowledged before it have arrived.
+    It is None without a connection that receives them.
 
     While it is connected it checks that no newer migration excludes this version of the service. If
     one does, it stops the process, as SIGTERM would.
     """
 
-    def __init__(
-        self,
-        url: str,
-        listeners: Mapping[str, Callable[[str], None]],
-        silence: int = SILENCE_SECONDS,
-        bounds: Bounds | None = None,
-    ) -> None:
+    def __init__(self, config: Config, listeners: Mapping[str, Callable[[str], None]]) -> None:
         """Prepare a session. `listeners` are {channel: function of the payload}."""
         super().__init__("dedicated session", RECONNECT_SECONDS, TRANSIENT_DB_ERRORS)
-        self._url = url
-        self._silence = silence
-        self._bounds = bounds or Bounds()
+        self._config = config
+        self._bounds = database_bounds(config)
         self._listeners = listeners
         self._conn: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()  # A connection runs one statement at a time.
@@ -78,7 +77,6 @@ class DedicatedSession(Loop):
 
     @property
     def alive(self) -> bool:
-        """Return whether there is a connection."""
         return self._conn is not None and not self._conn.is_closed()
 
     async def work(self) -> float:
@@ -119,7 +117,8 @@ class DedicatedSession(Loop):
     async def _connect(self) -> asyncpg.Connection:
         lost = asyncio.Event()
         timeouts = {"timeout": self._bounds.acquire, "command_timeout": STATEMENT_SECONDS}
-        conn = await connect(self._url, SESSION, silence=self._silence, **timeouts)
+        url, silence = self._config.database_url, self._config.database_silence
+        conn = await connect(url, SESSION, silence=silence, **timeouts)
         conn.add_termination_listener(lambda _: lost.set())
         for channel, heard in self._listeners.items():
             await conn.add_listener(channel, lambda *args, heard=heard: heard(args[3]))
@@ -142,7 +141,6 @@ class DedicatedSession(Loop):
             return False
 
     async def connected(self) -> None:
-        """Wait until there is a connection."""
         await self._made.wait()
 
     async def ready(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.companies import revoke_key
-from service.config import Config
+from service.config import Config, read_config
 from service.db.session import DedicatedSession
 from tests.api_invoices import create_lost_invoice
 from tests.api_reads import wait_for_status
@@ -22,7 +22,7 @@ async def session(
     database: str, listeners: dict[str, Callable[[str], None]] | None = None
 ) -> AsyncIterator[DedicatedSession]:
     """Yield a connected dedicated session, like that of another process."""
-    dedicated = DedicatedSession(database, listeners or {})
+    dedicated = DedicatedSession(read_config({"DATABASE_URL": database}), listeners or {})
     async with dedicated.running():
         await dedicated.connected()
         yield dedicated

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -136,14 +137,15 @@ async def test_the_session_of_another_database_proves_nothing_about_a_key(
     other_database: str, config: Config, owner: asyncpg.Connection, company: Company
 ) -> None:
     """After a failover, for example, while a former primary still answers."""
-    await expect_no_use(DedicatedSession(other_database, {}), config, owner, company.key)
+    other = replace(config, database_url=other_database)
+    await expect_no_use(DedicatedSession(other, {}), config, owner, company.key)
 
 
 async def test_a_late_session_proves_nothing_about_a_key(
     config: Config, owner: asyncpg.Connection, company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "HEARTBEAT_SECONDS", 3600)
-    late = DedicatedSession(config.database_url, {})
+    late = DedicatedSession(config, {})
     await expect_no_use(late, config, owner, company.key)
 
 
@@ -177,7 +179,7 @@ async def test_a_former_primary_proves_nothing_after_a_key_was_read_from_the_new
     another = await run_command(moved, add_key, company.id)
     await run_command(moved, revoke_key, company.key_id)
     async with (
-        open_ring(DedicatedSession(config.database_url, {}), config) as (ring, database),
+        open_ring(DedicatedSession(config, {}), config) as (ring, database),
         connected_database(moved, 1) as primary,
     ):
         await ring.find(company.key, COMPANY)
@@ -192,7 +194,7 @@ async def test_a_kept_key_expires_by_the_clock_of_the_database(
     config: Config, company: Company
 ) -> None:
     soon = await run_command(config, add_key, company.id, expires=now(hours=-1))
-    proving = DedicatedSession(config.database_url, {})
+    proving = DedicatedSession(config, {})
     async with open_ring(proving, config) as (ring, _):
         await ring.find(soon["key"], COMPANY)
         heartbeat = proving.heartbeat
@@ -206,7 +208,7 @@ async def test_a_kept_key_expires_by_the_clock_of_the_database(
 async def test_a_heartbeat_begins_before_its_statements(
     config: Config, owner: asyncpg.Connection
 ) -> None:
-    proving = DedicatedSession(config.database_url, {})
+    proving = DedicatedSession(config, {})
     async with AsyncExitStack() as stack:
         async with open_connection(config.database_url) as other, other.transaction():
             await other.execute("lock table schema_migrations")
@@ -220,7 +222,7 @@ async def test_a_heartbeat_begins_before_its_statements(
 async def test_a_session_that_does_not_listen_has_no_heartbeat(config: Config) -> None:
     """Such as one of a pooler of transactions."""
     listeners: dict[str, Callable[[str], None]] = {}
-    proving = DedicatedSession(config.database_url, listeners)
+    proving = DedicatedSession(config, listeners)
     async with proving.running():
         await until(lambda: asyncio.sleep(0, proving.heartbeat))
         listeners["api_key_changed"] = print
