@@ -16,7 +16,6 @@ from service.submission import signers
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "set-certificate",
         set_certificate,

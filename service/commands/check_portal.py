@@ -21,7 +21,6 @@ NO_COMPANIES = "No company has an API key yet: `run.py add-company`, then `run.p
 
 
 def register(line: CommandLine) -> None:
-    """Add the command."""
     parser = line.add(
         "check-portal",
         _check_portal,
@@ -83,7 +82,6 @@ async def _summarize_companies(
 
 
 def _summarize(company_id: int, steps: list[CheckStep]) -> CheckStep:
-    """Return one step for all steps of a company."""
     name = f"company {company_id}"
     if failed := [step.name for step in steps if step.state == "failed"]:
         text = f"Failed: {', '.join(failed)}. Run `run.py check-portal --company {company_id}`."

@@ -43,7 +43,6 @@ assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 
 def register(line: CommandLine) -> None:
-    """Add the command."""
     line.add(
         "import-codes",
         import_codes,
@@ -106,7 +105,6 @@ def _add_built_in_days(name: str, entries: list[dict[str, str]]) -> None:
 
 
 def _to_sandbox(table: CodeTable) -> JsonObject:
-    """Return the body that gives a list to the sandbox."""
     return {
         "list": table.name,
         "codes": [{"code": code, **_limits(table.get_validity(code))} for code in table.codes],

@@ -33,7 +33,6 @@ class CommandLine:
 def add_company_option(
     parser: argparse.ArgumentParser, text: str = "the id of the company", required: bool = True
 ) -> None:
-    """Add the option --company."""
     parser.add_argument(
         "--company", dest="company_id", type=int, required=required, metavar="ID", help=text
     )

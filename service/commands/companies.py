@@ -17,28 +17,13 @@ from service.errors import Violation
 from service.http import api_keys
 from service.json_types import JsonObject
 
-#: The columns of a company, other than name and TIN, that add-company sets.
-DETAILS = (
-    "registration_number",
-    "registration_type",
-    "sst_registration_number",
-    "tourism_tax_registration_number",
-    "business_activity_description",
-    "msic_code",
-    "country",
-    "state",
-    "zip_code",
-    "city",
-    "address",
-    "phone",
-    "email",
-)
+#: The columns of a company that add-company sets: name, TIN, and optional ones.
+FACTS = sql.company_insert.variables[1:]
 #: The id of no company: its transactions see no rows of a company.
 NO_COMPANY = 0
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "add-company",
         add_company,
@@ -49,7 +34,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument(
         "--tin", dest="tin_code", required=True, metavar="TIN", help="its tax identification number"
     )
-    for name in DETAILS:
+    for name in FACTS[2:]:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
     parser = line.add(
         "verify-tin",
@@ -96,7 +81,6 @@ def register(line: CommandLine) -> None:
 
 
 def add_key_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a new key."""
     parser.add_argument("--name", default="", help="the purpose of the key")
     parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
 
@@ -117,7 +101,7 @@ async def find_comparable_companies(database: Database) -> list[int]:
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
     """Create a company with a verified TIN and return {id}.
 
-    `facts` are name, tin_code and any of DETAILS. Raises OperatorError for invalid facts.
+    `facts` are any of FACTS, at least name and tin_code. Raises OperatorError for invalid ones.
     """
     given = {name: value for name, value in facts.items() if value is not None}
     found = (
@@ -129,14 +113,13 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     claim_tin(config.cell_registry, parties.normalize_tin(facts["tin_code"]), config.cell)
     async with database.across() as conn:
         company_id = await sql.owner_id_next(conn, owners="companies")
-    values = {name: facts.get(name) for name in ("name", "tin_code", *DETAILS)}
+    values = {name: facts.get(name) for name in FACTS}
     async with database.company(company_id) as conn:
         await sql.company_insert(conn, company_id=company_id, **values)
     return {"id": company_id}
 
 
 def reject_violations(found: Collection[Violation]) -> None:
-    """Raise OperatorError if there are violations."""
     if found:
         raise OperatorError(" ".join(violation["message"] for violation in found))
 
@@ -240,7 +223,6 @@ async def revoke_key(config: Config, database: Database, key_id: str) -> JsonObj
 
 
 async def _find_key_owner(database: Database, key_id: str) -> Owner:
-    """Return the owner of a key. Raises OperatorError."""
     async with database.across() as conn:
         for kind in api_keys.KINDS:
             if row := await sql.api_key_get(conn, owner_kind=kind.owner, key_id=key_id):

@@ -13,7 +13,6 @@ MIGRATION_SETTINGS = ("database_url", "database_owner_url", "database_silence", 
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     line.add(
         "migrate",
         _migrate,

@@ -10,8 +10,6 @@ from service.error_codes import CODES
 
 
 def register(line: CommandLine) -> None:
-    """Add the command."""
-
     def write() -> None:
         for path, text in pages(line).items():
             path.write_text(text)

@@ -20,7 +20,6 @@ from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "add-integration-key",
         add_integration_key,

@@ -100,7 +100,6 @@ def _fail(message: str) -> NoReturn:
 
 
 def create_command_line() -> CommandLine:
-    """Return the command line with all commands."""
     line = CommandLine(default=serve.start)
     for module in MODULES:
         module.register(line)

@@ -12,7 +12,6 @@ from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "invite-user",
         invite_user,

@@ -51,7 +51,6 @@ PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "reconcile",
         _reconcile,

@@ -8,7 +8,6 @@ from service.commands.operator_errors import OperatorError
 
 
 def register(line: CommandLine) -> None:
-    """Add the command."""
     parser = line.add(
         "sandbox", _sandbox, "Run the portal sandbox alone. docs/sandbox.md describes it."
     )

@@ -33,13 +33,11 @@ from service.config import ROOT, Config, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
-from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database, connected_database
 from service.http import app_keys
 from service.http.closing import Site, close_idle_connections, close_port
 from service.http.server import HardenedRunner
-from service.http.shutdown import STOP_SECONDS
 from service.supervisor import READY, STOPPING, notify_supervisor
 
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
@@ -52,7 +50,6 @@ DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 
 def register(line: CommandLine) -> None:
-    """Add the commands."""
     parser = line.add(
         "serve",
         start,
@@ -147,7 +144,7 @@ async def serve_api(
 ) -> AsyncIterator[web.Application]:
     """Serve the API on its port during the block, then finish its requests."""
     app = create_app(config, background=background)
-    runner = HardenedRunner(app, shutdown_timeout=STOP_SECONDS)
+    runner = HardenedRunner(app)
     try:
         await runner.setup()
         site = Site(runner, config.host, config.port, reuse_port=reuse_port)
@@ -164,7 +161,7 @@ async def serve_api(
 @asynccontextmanager
 async def _background_work(config: Config) -> AsyncIterator[None]:
     """Run the background work, and answer health checks, during the block."""
-    runner = HardenedRunner(create_app(config, api=False), shutdown_timeout=STOP_SECONDS)
+    runner = HardenedRunner(create_app(config, api=False))
     try:
         await runner.setup()
         if config.worker_port:
@@ -282,19 +279,14 @@ async def _prepare_demo(config: Config, database: Database) -> str:
     # Of several first starts, one creates the company and its owner.
     async with database.across() as conn, conn.transaction():
         await sql.transaction_lock(conn, name="einvoice demo company")
-        company_id = await find_demo_company(conn)
-        if company_id is None:
-            if others := [row["company_id"] for row in await sql.sending_companies(conn)]:
-                return describe_others(others)
+        if demo := await sql.companies_of_tin(conn, wanted=DEMO_COMPANY["tin_code"]):
+            company_id = demo[0]
+        elif others := [row["company_id"] for row in await sql.sending_companies(conn)]:
+            return describe_others(others)
+        else:
             company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
             key = (await add_key(config, database, company_id, "first start"))["key"]
         owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
     new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
     link = await make_link(database, config.public_url, new)
     return describe_demo(config, link, company_id, DEMO_COMPANY["name"], key)
-
-
-async def find_demo_company(conn: Connection) -> int | None:
-    """Return the id of the company that has the demo company's TIN."""
-    known = await sql.companies_of_tin(conn, wanted=DEMO_COMPANY["tin_code"])
-    return next(iter(known), None)
