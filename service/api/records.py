@@ -99,7 +99,7 @@ async def list_records(
     meta = _make_meta(page, rows, ids)
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     if len(records) == len(ids):
-        return responses.json_bytes_response(f"{head}[{SEPARATOR.join(records)}]}}".encode())
+        return responses.json_text_response(f"{head}[{SEPARATOR.join(records)}]}}")
     response = web.StreamResponse()
     response.content_type, response.charset = "application/json", "utf-8"
     return await stream_text(request, response, _large_page(request, head, name, ids))

@@ -156,7 +156,7 @@ async def _check_and_store_key(
     """
     key = {"company_id": request[app_keys.COMPANY], "id": document_id}
     await check_if_match(request, conn, documents.get, **key)
-    await idempotency.store_key(request, conn)
+    await idempotency.store_response(request, conn, None)
 
 
 async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) -> web.Response:

@@ -40,12 +40,10 @@ class Migration:
 
     @property
     def name(self) -> str:
-        """The name of the file."""
         return self.path.name
 
     @property
     def sha256(self) -> bytes:
-        """Return a digest of the file."""
         return hashlib.sha256(self.path.read_bytes()).digest()
 
     @property

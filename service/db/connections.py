@@ -116,7 +116,6 @@ def _bound_silence(limits: Mapping[str, int], connection: Connection) -> None:
 
 
 def count_warnings(connection: Connection) -> int:
-    """Return how many warnings the server has sent on a connection."""
     return _warnings.get(connection, 0)
 
 

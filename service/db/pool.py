@@ -46,7 +46,6 @@ class Bounds:
 
 
 def database_bounds(config: Config) -> Bounds:
-    """Return the configured limits."""
     waits = (config.database_acquire, config.database_answer, config.database_failover)
     return Bounds(*(wait.total_seconds() for wait in waits))
 
@@ -66,16 +65,13 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """The number of connections that are lent."""
         return len(self._open) - len(self._idle)
 
     @property
     def waiting(self) -> int:
-        """The number of callers that wait for a connection."""
         return self._places.waiting
 
     async def fill(self, count: int) -> None:
-        """Open connections. Raises the error of `connect`."""
         for conn in [(await self.acquire(None))[0] for _ in range(count)]:
             self.release(conn)
 
@@ -129,7 +125,6 @@ class Pool:
         await asyncio.gather(*(conn.close() for conn, _ in idle), return_exceptions=True)
 
     def terminate(self) -> None:
-        """Terminate all connections."""
         self._is_closed = True
         for conn in self._open:
             conn.terminate()

@@ -43,7 +43,7 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
 
 
 async def retry_locked(
-    conn: Connection, message: str, work: Callable[[], Awaitable[_Result]], pause: float = 1
+    conn: Connection, message: str, work: Callable[[], Awaitable[_Result]]
 ) -> _Result:
     """Run work in a transaction, repeat it while it gets no locks, and return its result.
 
@@ -57,7 +57,7 @@ async def retry_locked(
             return await work()
 
     errors = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
-    return await _repeat(LOCK_TRIES, pause, run, lambda error: isinstance(error, errors), message)
+    return await _repeat(LOCK_TRIES, 1, run, lambda error: isinstance(error, errors), message)
 
 
 async def _repeat(

@@ -47,7 +47,6 @@ class SchemaObject:
 
     @property
     def sha256(self) -> bytes:
-        """Return a digest that changes with the text."""
         return hashlib.sha256(self.text.encode()).digest()
 
 
@@ -83,7 +82,8 @@ async def apply_objects(
     """
     version = version_of(objects, migrations)
     former = [row["sha256"] for row in await sql.migration_versions(conn)]
-    pending = await _pending(conn, objects)
+    done = {row["file"]: row["sha256"] for row in await sql.migration_objects(conn)}
+    pending = {item.name for item in objects if done.get(item.file) != item.sha256}
     if pending and version in former[1:]:
         log.warning("the views and functions are those of a newer version and stay as they are")
         return []
@@ -102,12 +102,6 @@ def version_of(objects: Sequence[SchemaObject], migrations: Iterable[str]) -> by
     """Return a digest of the texts of all objects and the names of all migrations."""
     parts = [*sorted(migrations), *(f"{item.file} {item.sha256.hex()}" for item in objects)]
     return hashlib.sha256("\n".join(parts).encode()).digest()
-
-
-async def _pending(conn: asyncpg.Connection, objects: Sequence[SchemaObject]) -> set[str]:
-    """Return the names of the objects that have another text than was applied, or are missing."""
-    done = {row["file"]: row["sha256"] for row in await sql.migration_objects(conn)}
-    return {item.name for item in objects if done.get(item.file) != item.sha256}
 
 
 async def _apply(conn: asyncpg.Connection, item: SchemaObject) -> set[str]:

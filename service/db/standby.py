@@ -170,7 +170,6 @@ class Standby:
         return LAGGING
 
     async def _read_target(self) -> asyncpg.Record | None:
-        """Return the position of the primary, or None if it is not known."""
         try:
             async with asyncio.timeout(self._bounds.answer), self._positions.across() as conn:
                 return await sql.primary_position(conn)
@@ -244,7 +243,6 @@ class StandbyReads(Loop):
             self._note(None)
 
     async def close(self) -> None:
-        """Close the connections to the standby."""
         if self._standby is not None:
             self._standby.close()
 

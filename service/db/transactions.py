@@ -113,11 +113,9 @@ class Database:
             return await statement(conn, **values)
 
     def company(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
-        """Open a transaction that sees and writes the rows of one company."""
         return self.owned(Owner("company", company_id))
 
     def account(self, account_id: int) -> AbstractAsyncContextManager[Connection]:
-        """Open a transaction that sees and writes the rows of one account."""
         return self.owned(Owner("account", account_id))
 
     def owned(self, owner: Owner) -> AbstractAsyncContextManager[Connection]:
@@ -129,7 +127,6 @@ class Database:
         return self._transaction(_BEGIN.format(**get_actor()))
 
     def reading(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
-        """Open a read-only transaction of one company."""
         return self._transaction(_BEGIN_READING.format(owner=company_id), is_writing=False)
 
     async def read_with(

@@ -4,7 +4,6 @@ The database stores only the SHA-256 of the secret. In a cell, key ids begin wit
 a proxy can route requests by their keys.
 """
 
-import hashlib
 import hmac
 import logging
 import math
@@ -24,6 +23,7 @@ from service.db.transactions import Database, Owner, OwnerKind
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import Conflict, Unauthorized, describe_error
 from service.fair_queue import CLIENT
+from service.http.tokens import digest_of
 from service.loops import Loop
 
 REQUIRED = "API key is required"
@@ -113,7 +113,7 @@ def new_key(live: bool, kind: KeyKind = COMPANY, cell: str = "") -> NewKey:
     key_id = cell + random_text(KEY_ID_CHARACTERS)
     secret = _base62(int.from_bytes(secrets.token_bytes(32)), 43)
     body = f"{kind.prefix}_{'live' if live else 'test'}_{key_id}_{secret}"
-    return NewKey(body + _checksum(body), key_id, _digest(secret), kind)
+    return NewKey(body + _checksum(body), key_id, digest_of(secret), kind)
 
 
 async def insert_key(
@@ -148,7 +148,7 @@ def parse_key(text: str, kind: KeyKind = COMPANY) -> tuple[str, bytes] | None:
         or not hmac.compare_digest(_checksum(parts[1]), parts[5])
     ):
         return None
-    return parts[3], _digest(parts[4])
+    return parts[3], digest_of(parts[4])
 
 
 def contains_key(text: str) -> bool:
@@ -198,7 +198,6 @@ class KeyRing(Loop):
         return key
 
     def forget(self, key_id: str) -> None:
-        """Invalidate the cache entry of a key that was changed."""
         self._invalidations += 1
         for kind in KINDS:
             self._cached.pop((kind.owner, key_id), None)
@@ -247,7 +246,6 @@ class KeyRing(Loop):
         return (key.expires_at - self._last_seen(key).now(now)).total_seconds()
 
     async def _read(self, kind: OwnerKind, key_id: str) -> StoredKey | None:
-        """Read a key, and cache it. Return None if there is none."""
         invalidations = self._invalidations
         async with self._database.across() as conn:
             began = time.monotonic()
@@ -288,10 +286,6 @@ def _client(owner: Owner) -> Hashable:
 def _make_room(cache: dict[tuple[str, str], StoredKey] | dict[tuple[Owner, str], float]) -> None:
     if len(cache) >= MAX_CACHED:
         cache.clear()
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
 
 
 def _checksum(body: str) -> str:

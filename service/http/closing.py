@@ -22,13 +22,10 @@ POLL_SECONDS = 0.05
 
 
 class Site(web.TCPSite):
-    """A port of a server."""
-
     __slots__ = ()
 
     @property
     def descriptors(self) -> list[int]:
-        """The file descriptors of the sockets that listen."""
         server = cast(asyncio.Server | None, self._server)
         return [sock.fileno() for sock in server.sockets] if server else []
 

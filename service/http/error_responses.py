@@ -33,7 +33,6 @@ log = logging.getLogger("service.requests")
 
 
 def is_integration(path: str) -> bool:
-    """Return whether a path belongs to the integration surface."""
     return path == INTEGRATIONS or path.startswith(f"{INTEGRATIONS}/")
 
 
@@ -110,7 +109,6 @@ def shape_error(path: str, status: int, body: JsonObject) -> JsonObject:
 
 
 def _map_error(error: Exception) -> ApiError | None:
-    """Return the ApiError for an exception, or None for an unexpected one."""
     if isinstance(error, ApiError):
         return error
     constraint = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")

@@ -163,10 +163,10 @@ async def store_response(
 ) -> None:
     """Store a response with the request's key, in the transaction of its effect.
 
-    `sealed_secrets` are its secrets, encrypted. The middleware replaces it by the final response;
-    an interim response is replayed only if the process dies before that. Raises ClaimLost, which
-    rolls the effect back, if another request has the key, or has kept it for longer than a
-    statement waits for a lock.
+    None stores the key alone, of work that has just begun. `sealed_secrets` are the secrets of the
+    response, encrypted. The middleware replaces it by the final response; an interim response is
+    replayed only if the process dies before that. Raises ClaimLost, which rolls the effect back, if
+    another request has the key, or has kept it for longer than a statement waits for a lock.
     """
     if (claim := request.get(CLAIM)) is None:
         return
@@ -192,11 +192,6 @@ async def store_response_without(
     sealed = request[SEAL](json_codec.encode(body["data"])) if SEAL in request else None
     await store_response(request, conn, stored, sealed)
     request[SECRET_OUT] = True
-
-
-async def store_key(request: web.Request, conn: Connection) -> None:
-    """Store the request's key with work that has just begun. As store_response."""
-    await store_response(request, conn, None)
 
 
 def _find_owner(request: web.Request) -> Owner | None:
@@ -251,7 +246,6 @@ async def _read_first(
 
 
 def key_reused() -> KeyReused:
-    """Return the error for a key that was used with another body."""
     message = f"{HEADER} was used with another body."
     return KeyReused(message, errors=[violation(HEADER, "reused", message)])
 

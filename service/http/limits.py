@@ -177,7 +177,6 @@ class UploadBudget:
 
     @property
     def taken(self) -> int:
-        """The bytes of all request bodies in memory."""
         return self.known.taken + self.unknown.taken
 
 
@@ -208,7 +207,6 @@ class Upload:
         self._parts.append((pool, owner, size))
 
     def release(self) -> None:
-        """Give the memory back."""
         for pool, owner, size in self._parts:
             pool.take(owner, -size)
         self._parts.clear()

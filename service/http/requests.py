@@ -115,7 +115,6 @@ def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: Row) -> N
 
 
 def _add_warnings(request: web.Request, found: list[dict[str, str]]) -> None:
-    """Add warnings to those of the response."""
     if found:
         request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *found]
 
@@ -233,14 +232,12 @@ def read_text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> s
 
 
 def or_not_found(value: Value | None, noun: str) -> Value:
-    """Return the value. Raises NotFound if it is None."""
     if value is None:
         raise not_found(noun)
     return value
 
 
 def not_found(noun: str) -> NotFound:
-    """Return the error for a record that does not exist."""
     return NotFound(f"{noun} not found")
 
 

@@ -18,22 +18,13 @@ JSON = {"Content-Type": "application/json; charset=utf-8"}
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Return a JSON response for a Python value."""
-    return json_bytes_response(encode(value), status, headers)
+    return web.Response(body=encode(value), status=status, headers={**JSON, **(headers or {})})
 
 
 def json_text_response(
     text: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Return a JSON response for JSON text, which PostgreSQL produces for records."""
-    return json_bytes_response(text.encode(), status, headers)
-
-
-def json_bytes_response(
-    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    """Return a JSON response for encoded JSON text."""
-    return web.Response(body=body, status=status, headers={**JSON, **(headers or {})})
+    return web.Response(body=text.encode(), status=status, headers={**JSON, **(headers or {})})
 
 
 def record_response(request: web.Request, text: str, tagged: str | None = None) -> web.Response:
@@ -62,7 +53,6 @@ def compress_fixed(request: web.Request, response: web.Response) -> web.Response
 
 
 def accepts_gzip(request: web.Request) -> bool:
-    """Return whether the client accepts gzip."""
     return _GZIP.search(request.headers.get("Accept-Encoding", "")) is not None
 
 
@@ -72,7 +62,6 @@ def _compress(body: bytes) -> bytes:
 
 
 def etag(body: bytes) -> str:
-    """Return a strong entity tag for the JSON text of a record."""
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 

@@ -27,6 +27,7 @@ from service.errors import (
 from service.http import app_keys, responses
 from service.http.error_responses import INTERNAL, error_response
 from service.http.requests import header
+from service.http.shutdown import STOP_SECONDS
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -50,12 +51,12 @@ class HardenedRunner(web.AppRunner):
         options = {
             "keepalive_timeout": KEEPALIVE_SECONDS,
             "lingering_time": LINGERING_SECONDS,
+            "shutdown_timeout": STOP_SECONDS,
             **options,
         }
         super().__init__(app, access_log=None, auto_decompress=False, **options)
 
     async def _make_server(self) -> web.Server:
-        """Return a server with limits in place of aiohttp's."""
         return Server(await super()._make_server(), self.app[app_keys.CONFIG])
 
 
@@ -157,7 +158,6 @@ class Connection(web.RequestHandler):
             self._head_timer = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timer."""
         if self._head_timer is not None:
             self._head_timer.cancel()
         super().connection_lost(exc)
@@ -226,7 +226,6 @@ class Server(web.Server):
         self.limits = limits
 
     def __call__(self) -> web.RequestHandler:
-        """Return the protocol for a new connection."""
         return Connection(self, loop=self._loop, **self._kwargs)
 
     def make_room(self) -> bool:

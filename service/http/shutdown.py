@@ -26,7 +26,6 @@ class GracefulShutdown:
 
     @property
     def has_begun(self) -> bool:
-        """True once the shutdown has begun."""
         return self._begun.is_set()
 
     def left(self) -> float:

@@ -7,10 +7,8 @@ TOKEN_BYTES = 32
 
 
 def make_token() -> str:
-    """Return a new random token."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def digest_of(token: str) -> bytes:
-    """Return the digest by which a token is stored."""
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
