@@ -1,12 +1,12 @@
 """Configuration: environment variables, read once, with all errors reported together."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
@@ -66,7 +66,6 @@ class Setting:
 
 
 def _setting(variable: str, default: str, parser: Parser, needs: tuple[str, ...] = ()) -> Any:
-    """Return a dataclass field that is read from an environment variable."""
     return field(metadata={"setting": Setting(variable, default, parser, needs)})
 
 
@@ -78,8 +77,6 @@ def _flag(value: str) -> bool:
 
 
 def _integer(low: int, high: int) -> Parser:
-    """Return the type of integers within bounds."""
-
     def read(value: str) -> int:
         if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
             raise ValueError(f"must be a whole number from {low} to {high}")
@@ -94,13 +91,10 @@ def _number(
     """Return the type of numbers within bounds, of which `make` returns the value."""
 
     def read(value: str) -> object:
-        try:
-            number = Decimal(value)
-        except InvalidOperation:
-            number = Decimal("NaN")
-        if number.is_nan() or not Decimal(low) <= number <= high:
-            raise ValueError(f"must be a number: {allowed}")
-        return make(number)
+        with suppress(InvalidOperation):  # No text of a number, or NaN.
+            if Decimal(low) <= (number := Decimal(value)) <= high:
+                return make(number)
+        raise ValueError(f"must be a number: {allowed}")
 
     return Parser(read, allowed)
 
@@ -131,7 +125,7 @@ def _zone(value: str) -> ZoneInfo:
 def _secret_key(value: str) -> bytes:
     try:
         key = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         key = b"?"
     if len(key) not in (0, SECRET_KEY_BYTES):
         raise ValueError(f"must be {SECRET_KEY_BYTES} random bytes in base64. {MAKE_SECRET_KEY}")
@@ -199,7 +193,7 @@ ZONE = Parser(_zone, "IANA name")
 KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # Logs and tracebacks must not show secrets.
 class Config:
     """The settings of the service, which docs/configuration.md describes.
 
@@ -299,7 +293,6 @@ class Config:
 
     @property
     def portal_credentials_fingerprint(self) -> str:
-        """Return the fingerprint of the operator's portal credentials."""
         return fingerprint_credentials(self.portal_client_id, self.portal_client_secret)
 
     @property
@@ -307,10 +300,6 @@ class Config:
         """False for a sandbox: no portal is configured, or one on this machine."""
         host = urlsplit(self.portal_api_base).hostname
         return host is not None and host not in LOOPBACK
-
-    def __repr__(self) -> str:
-        """Return the addresses only, so that secrets do not get into logs and tracebacks."""
-        return f"Config(host={self.host}, port={self.port}, portal={self.portal_api_base})"
 
 
 def fingerprint_credentials(client_id: str, secret: str) -> str:

@@ -38,7 +38,6 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of callers that wait."""
         return sum(map(len, self._waiters.values()))
 
     def enter_at_once(self) -> bool:

@@ -43,7 +43,6 @@ class Unknown(NamedTuple):
     is_closed: bool
 
     def point_to(self, name: str) -> str:
-        """Return the JSON Pointer of a member."""
         return f"{self.path}/{json_codec.escape_pointer(name)}"
 
 
@@ -142,7 +141,6 @@ def _find_similar(name: str, known: frozenset[str]) -> str | None:
 
 @cache
 def _fold_all(known: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the names of a schema with their folded forms."""
     return [(_fold(name), name) for name in sorted(known)]
 
 

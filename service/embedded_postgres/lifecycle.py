@@ -280,7 +280,6 @@ def _read_url(path: Path) -> str:
 
 
 def change_owner(path: Path, account: Account | None) -> None:
-    """Give a file to an account, if there is one."""
     if account:
         os.lchown(path, account.uid, account.gid)
 

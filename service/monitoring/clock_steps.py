@@ -20,7 +20,6 @@ class ClockWatcher(Loop):
         self._database = database
 
     async def work(self) -> None:
-        """Note the time, and log a step."""
         async with self._database.across() as conn:
             step = await sql.note_clock(conn)
         if step:

@@ -30,7 +30,6 @@ class EventLoopMonitor(threading.Thread):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Monitor the event loop, in which the caller runs, during the block."""
         self._pulse()
         self.start()
         try:

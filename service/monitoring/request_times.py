@@ -34,7 +34,6 @@ class RequestTimes(Collector):
         times[-1] += seconds
 
     def copy(self) -> "RequestTimes":
-        """Return the present counts."""
         return RequestTimes({key: times.copy() for key, times in self._times.items()})
 
     def collect(self) -> Iterator[Metric]:

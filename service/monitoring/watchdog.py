@@ -66,7 +66,6 @@ class Watchdog(Loop):
 
     @property
     def overdue(self) -> list[Condition]:
-        """Return the conditions that are overdue work."""
         return [condition for condition in self.conditions if condition.subject == "overdue"]
 
     def _log_conditions(self) -> None:
@@ -115,7 +114,6 @@ class Watchdog(Loop):
                 raise
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._conn:
             with suppress(*TRANSIENT_DB_ERRORS):
                 await self._conn.close(timeout=1)
