@@ -88,8 +88,6 @@ def _integer(low: int, high: int) -> Parser:
 def _number(
     allowed: str, low: str, high: int, make: Callable[[Decimal], object] = Decimal
 ) -> Parser:
-    """Return the type of numbers within bounds, of which `make` returns the value."""
-
     def read(value: str) -> object:
         with suppress(InvalidOperation):  # No text of a number, or NaN.
             if Decimal(low) <= (number := Decimal(value)) <= high:

@@ -49,11 +49,6 @@ def fields(**values: object) -> dict[str, dict[str, object]]:
 
 
 class TextFormatter(logging.Formatter):
-    """Writes lines of `name=value` pairs and words."""
-
-    def __init__(self) -> None:
-        super().__init__(TEXT_FORMAT)
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line, with the request before the message and the fields after it."""
         first, last = _write_pairs(_request_fields()), _write_pairs(getattr(record, "fields", {}))
@@ -62,8 +57,6 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes one JSON object in a line."""
-
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
@@ -84,7 +77,7 @@ class JsonFormatter(logging.Formatter):
 def configure(level: str, log_format: str) -> None:
     """Log to stderr. With JSON, uncaught errors and warnings of Python are log lines too."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter(TEXT_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
     if log_format == JSON:
         logging.captureWarnings(True)

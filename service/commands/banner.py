@@ -64,7 +64,6 @@ def describe_addresses(config: Config, support: str | None) -> str:
 
 
 def describe_others(companies: Sequence[int]) -> str:
-    """Return the text for the operator of a database that has companies but no demo company."""
     shown = ", ".join(map(str, companies[:10])) + (", …" if len(companies) > 10 else "")
     return OTHERS.format(companies=shown, first=companies[0])
 

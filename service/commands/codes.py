@@ -32,13 +32,7 @@ LISTS = {
     "currenc": "currencies",
     "einvoicetypes": "document_types",
 }
-#: Lists that the sandbox has from the protocol.
-UNSHARED = {"document_types"}
 SANDBOX_TIMEOUT = aiohttp.ClientTimeout(total=10)
-NOT_SHARED = (
-    "The portal sandbox did not accept the code lists at {address} ({error}). "
-    "Import them again while it runs."
-)
 assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 
@@ -88,12 +82,15 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
     try:
         async with aiohttp.ClientSession(timeout=SANDBOX_TIMEOUT) as session:
             for table in tables:
-                if table.name not in UNSHARED:
+                if table.name != "document_types":  # The sandbox has these from the protocol.
                     async with session.put(address, json=_to_sandbox(table)) as response:
                         response.raise_for_status()
     except (aiohttp.ClientError, TimeoutError) as error:
-        reason = str(error) or type(error).__name__
-        print(NOT_SHARED.format(address=address, error=reason), file=sys.stderr)
+        print(
+            f"The portal sandbox did not accept the code lists at {address} "
+            f"({str(error) or type(error).__name__}). Import them again while it runs.",
+            file=sys.stderr,
+        )
 
 
 def _add_built_in_days(name: str, entries: list[dict[str, str]]) -> None:

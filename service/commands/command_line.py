@@ -11,8 +11,6 @@ Action = Callable[..., object]
 
 
 class CommandLine:
-    """The argument parser with its commands."""
-
     def __init__(self, default: Action) -> None:
         """Create a command line that runs `default` without a command."""
         self.parser = argparse.ArgumentParser(prog="run.py", description="The e-invoicing service.")

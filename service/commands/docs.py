@@ -20,7 +20,6 @@ def register(line: CommandLine) -> None:
 
 
 def pages(line: CommandLine) -> dict[Path, str]:
-    """Return the pages with generated tables by their path."""
     folder = ROOT / "docs"
     configuration = folder / "configuration.md"
     tables = {

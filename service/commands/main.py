@@ -64,7 +64,6 @@ EXPECTED_ERRORS = (
     ApiError,
     OSError,
 )
-DATABASE_URL = "DATABASE_URL"
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def main(arguments: list[str]) -> None:
     except VALUE_ERRORS as error:
         _fail(_describe_value_error(error))
     except DATABASE_ERRORS as error:
-        _fail(describe_database_error(error, DATABASE_URL, os.environ.get(DATABASE_URL, "")))
+        _fail(describe_database_error(error, "DATABASE_URL", os.environ.get("DATABASE_URL", "")))
     except EXPECTED_ERRORS as error:
         _fail(f"{error}")
 
@@ -115,7 +114,6 @@ def _reject_invalid_text(options: JsonObject) -> None:
 
 
 def _describe_value_error(error: asyncpg.PostgresError) -> str:
-    """Return the message of a violated constraint or an invalid value."""
     create_error = CONSTRAINTS.get(getattr(error, "constraint_name", None) or "")
     if create_error:
         return create_error().message

@@ -62,7 +62,6 @@ def register(line: CommandLine) -> None:
 
 
 def start(no_background: bool = False, child: bool = False) -> None:
-    """Serve until the process is asked to stop."""
     run((serve_child if child else serve)(read_config(), background=not no_background))
 
 

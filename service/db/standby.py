@@ -147,7 +147,6 @@ class Standby:
                 raise Unusable(server.failure)
 
     def _check_open(self) -> None:
-        """Raise Unusable after the connections were closed."""
         if self._is_closed:
             raise Unusable("Its connections were closed.")
 
@@ -232,7 +231,6 @@ class StandbyReads(Loop):
         )
 
     async def work(self) -> None:
-        """Open the standby, or check it."""
         standby = self._standby or Standby(self._config, self._positions)
         try:
             await standby.probe()

@@ -200,7 +200,6 @@ class Database:
 
 @asynccontextmanager
 async def connected_database(config: Config, size: int) -> AsyncIterator[Database]:
-    """Yield the configured database by a pool of `size` connections."""
     async with connected_pool(config.database_url, size, config.database_silence) as pool:
         yield Database(pool, database_bounds(config))
 

@@ -41,11 +41,7 @@ MOST_BYTES = 12  # of a character: four bytes of UTF-8, escaped
 FORM = app_keys.FORM
 NO_FORM: FormFields = MultiDictProxy(MultiDict())
 
-NOT_FORM = "The content type must be application/x-www-form-urlencoded in UTF-8."
 NOT_TEXT = "The fields of the form must be UTF-8 without NUL characters."
-BAD_ESCAPE = "The form has a percent sign that two hexadecimal digits do not follow."
-MANY_FIELDS = "The form must not have more than {} fields."
-LONG_FIELD = "A field of the form must not have more than {} characters."
 _TYPE = re.compile(
     r'application/x-www-form-urlencoded\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?',
     re.ASCII | re.IGNORECASE,
@@ -62,7 +58,9 @@ async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
         raw = b""
         if request.body_exists:
             if not _TYPE.fullmatch(header(request, "Content-Type") or ""):
-                raise UnsupportedMediaType(NOT_FORM)
+                raise UnsupportedMediaType(
+                    "The content type must be application/x-www-form-urlencoded in UTF-8."
+                )
             raw = await receive_body(request, limits.size)
         request[FORM] = await offload(len(raw), parse_form, raw, limits)
     return request[FORM]
@@ -71,9 +69,9 @@ async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
 def parse_form(raw: bytes, limits: FormLimits) -> FormFields:
     """Return the fields of a form. Raises TooLarge and BadRequest."""
     if raw.count(b"&") >= limits.fields:
-        raise TooLarge(MANY_FIELDS.format(limits.fields))
+        raise TooLarge(f"The form must not have more than {limits.fields} fields.")
     if _BAD_ESCAPE.search(raw):
-        raise BadRequest(BAD_ESCAPE)
+        raise BadRequest("The form has a percent sign that two hexadecimal digits do not follow.")
     fields = MultiDict[str]()
     for part in filter(None, raw.split(b"&")):
         name, _, text = part.partition(b"=")
@@ -86,7 +84,7 @@ def _decode(raw: bytes, most: int) -> str:
 
     With another escape character it is quoted-printable, which the standard library decodes in C.
     """
-    too_long = TooLarge(LONG_FIELD.format(most))
+    too_long = TooLarge(f"A field of the form must not have more than {most} characters.")
     if len(raw) > most * MOST_BYTES:
         raise too_long
     try:

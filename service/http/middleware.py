@@ -140,19 +140,14 @@ async def _authenticate(request: web.Request, route: str) -> bool:
     if is_integration(request.path):
         await _authenticate_account(request)
     elif request.match_info.http_exception is None and route.startswith(API) and route not in OPEN:
-        await _authenticate_company(request)
+        key = await _find_key(request, COMPANY)
+        if wait := request.app[app_keys.LIMITER].take(key.owner.id):
+            raise TooManyRequests(SLOW_DOWN, retry_after(wait))
     else:
         needs_key = False
     if contains_key(unquote(request.raw_path)):
         raise BadRequest(KEY_IN_URL, code="key_in_url")
     return needs_key
-
-
-async def _authenticate_company(request: web.Request) -> None:
-    """Find the company of the request's key, and count the request against its limit."""
-    key = await _find_key(request, COMPANY)
-    if wait := request.app[app_keys.LIMITER].take(key.owner.id):
-        raise TooManyRequests(SLOW_DOWN, retry_after(wait))
 
 
 async def _authenticate_account(request: web.Request) -> None:
@@ -201,7 +196,6 @@ def _route(request: web.Request) -> str:
 
 
 def _log(request: web.Request, route: str, status: int, began: float, trace_id: str) -> None:
-    """Count the response, and write its log line."""
     seconds = time.perf_counter() - began
     REQUEST_TIMES.observe(
         request.method if request.method in METHODS else "?", route, status, seconds

@@ -34,7 +34,6 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger(__name__)
 
 NOT_HTTP = "The request is not valid HTTP, or its head is too large."
-FULL = "The service has reached its connection limit, please try again."
 KEEPALIVE_SECONDS = 75  # longer than proxies keep idle connections
 LINGERING_SECONDS = 5  # for reading the rest of a rejected request
 
@@ -199,7 +198,8 @@ class Connection(web.RequestHandler):
     def _reject(self, transport: asyncio.Transport) -> None:
         """Write a 503 and close, without reading a request."""
         self._force_close = True  # Discards all data that the client sends from now on.
-        body = json_codec.encode(Busy(FULL).body)
+        error = Busy("The service has reached its connection limit, please try again.")
+        body = json_codec.encode(error.body)
         fields = {
             "Content-Type": "application/json",
             "Content-Length": len(body),

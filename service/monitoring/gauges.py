@@ -112,7 +112,7 @@ def _to_number(value: int | timedelta | None) -> float:
 
 def _read_watchdog(watchdog: Watchdog) -> Iterator[Sample]:
     """Yield the counts of the watchdog, and the ages of the conditions of /readyz."""
-    attention = [row for row in watchdog.rows or () if row.subject == "attention"]
+    attention = [row for row in watchdog.rows if row.subject == "attention"]
     for row in (*watchdog.overdue, *attention):
         yield f"einvoice_{row.subject}", (row.kind,), row.n
     for condition in watchdog.conditions:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog(Loop):
-    """Reads the conditions every `config.watchdog`. `rows` are the last ones, at first None."""
+    """Reads the conditions every `config.watchdog`. `rows` are the last ones."""
 
     def __init__(self, config: Config) -> None:
         super().__init__("watchdog", config.watchdog.total_seconds())
@@ -40,7 +40,7 @@ class Watchdog(Loop):
         #: kind -> its subject, and the function that returns its start
         self._own: dict[str, tuple[str, Since]] = {}
         self._logged: set[str] = set()  # Kinds of the conditions that were logged.
-        self.rows: list[Condition] | None = None
+        self.rows: list[Condition] = []
         stale = STALE_CHECKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
         self.listen("Watchdog", lambda: self._seen_at, stale)
 
@@ -61,7 +61,7 @@ class Watchdog(Loop):
     def conditions(self) -> list[Condition]:
         """Return the conditions for the operator, the oldest first."""
         own = (Condition(subject, kind, 1, ask()) for kind, (subject, ask) in self._own.items())
-        found = (*(each for each in own if each.since), *(self.rows or ()))
+        found = (*(each for each in own if each.since), *self.rows)
         return sort_by_age({condition.kind: condition for condition in found}.values())
 
     @property
@@ -78,7 +78,6 @@ class Watchdog(Loop):
         self._logged = {condition.kind for condition in current}
 
     async def work(self) -> None:
-        """Read the counts, and log overdue work and new conditions."""
         try:
             async with self.connection() as conn:
                 self.rows = await read_conditions(conn, self._config)
@@ -121,8 +120,8 @@ class Watchdog(Loop):
 
     def summary(self) -> JsonObject:
         """Return the members of /readyz other than `status`: counts of all companies together."""
-        counts = {row.kind: row.n for row in self.rows or ()}
-        oldest = [row.since for row in self.rows or () if row.since]
+        counts = {row.kind: row.n for row in self.rows}
+        oldest = [row.since for row in self.rows if row.since]
         overdue = {row.kind: row.n for row in self.overdue}
         degrading = {*overdue, *DEGRADING}
         return {
