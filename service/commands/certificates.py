@@ -16,12 +16,7 @@ from service.submission import signers
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "set-certificate",
-        set_certificate,
-        "Store the certificate (PEM) with which a company's documents are signed. "
-        "Prints it, with a `warning` if there is one.",
-    )
+    parser = line.add("set-certificate", set_certificate)
     add_company_option(parser)
     for name, required, text in (
         ("--certificate", True, "an X.509 certificate in PEM"),
@@ -35,21 +30,15 @@ def register(line: CommandLine) -> None:
         default=certificate.DEFAULT_FORM,
         help="how signatures write the issuer's name",
     )
-    line.add(
-        "reseal",
-        _reseal,
-        "Encrypt all stored secrets with the current `SECRET_KEY`. "
-        "Exit code 1 if any cannot be decrypted.",
-    )
+    line.add("reseal", _reseal)
 
 
 async def set_certificate(
     config: Config, database: Database, company_id: int, issuer_form: str, **files: Path | None
 ) -> JsonObject:
-    """Store a company's certificate and key, and return its record.
+    """Store the certificate (PEM) with which a company's documents are signed.
 
-    `files` are certificate, key and password_file, the last one for an encrypted key. Raises
-    OperatorError, UnusableCredentials, and OSError with the name of a file.
+    Prints it, with a `warning` if there is one.
     """
     texts = {name: path and path.read_text("utf-8", "replace") for name, path in files.items()}
     password = texts["password_file"]
@@ -73,6 +62,10 @@ async def set_certificate(
 
 
 async def _reseal(config: Config, database: Database) -> None:
+    """Encrypt all stored secrets with the current `SECRET_KEY`.
+
+    Exit code 1 if any cannot be decrypted.
+    """
     done = await reencrypt_all(config, database)
     print_json(done)
     sys.exit(1 if done["unopenable"] else 0)

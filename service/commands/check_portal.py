@@ -21,18 +21,17 @@ NO_COMPANIES = "No company has an API key yet: `run.py add-company`, then `run.p
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "check-portal",
-        _check_portal,
-        "Check the connection to the portal. Prints a line for each step: addresses, clock, login, "
-        "certificate, code lists; with `--company` also the company's profile, login, TIN and "
-        "certificate, otherwise a line for each company that can send. Sends no document. "
-        "Exit code 1 if a step failed.",
-    )
+    parser = line.add("check-portal", _check_portal)
     add_company_option(parser, "also check one company", required=False)
 
 
 async def _check_portal(config: Config, database: Database, company_id: int | None) -> None:
+    """Check the connection to the portal.
+
+    Prints a line for each step: addresses, clock, login, certificate, code lists; with `--company`
+    also the company's profile, login, TIN and certificate, otherwise a line for each company that
+    can send. Sends no document. Exit code 1 if a step failed.
+    """
     logging.disable(logging.CRITICAL)  # The log would repeat what the steps say.
     sys.exit(0 if await check_portal(config, database, company_id) else 1)
 

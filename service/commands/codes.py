@@ -37,21 +37,15 @@ assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 
 def register(line: CommandLine) -> None:
-    line.add(
-        "import-codes",
-        import_codes,
-        "Load newer code lists as the authority publishes them. Built-in codes that a list omits "
-        "stay.",
-    ).add_argument("files", nargs="+", metavar="FILE")
+    line.add("import-codes", import_codes).add_argument("files", nargs="+", metavar="FILE")
 
 
 async def import_codes(
     config: Config, database: Database, files: Sequence[str | Path]
 ) -> dict[str, int]:
-    """Load code lists and return {list: number of codes}. Running processes use them at once.
+    """Load newer code lists as the authority publishes them.
 
-    A file is a JSON array of objects with a code and a name or description, as the authority
-    publishes it, and optionally with the days `valid_from` and `valid_to`. Raises OperatorError.
+    Built-in codes that a list omits stay.
     """
     lists: dict[str, list[dict[str, str]]] = {}
     for path in map(Path, files):
@@ -130,6 +124,11 @@ def _list_of(path: Path) -> str:
 
 
 def read_codes(path: Path) -> list[dict[str, str]]:
+    """Return the codes of a file. Raises OperatorError.
+
+    It is a JSON array of objects with a code and a name or description, as the authority publishes
+    it, and optionally with the days `valid_from` and `valid_to`.
+    """
     try:
         rows = json_codec.loads(path.read_bytes())
         if not isinstance(rows, list):

@@ -20,8 +20,12 @@ class CommandLine:
         self.parser.set_defaults(command=default)
         self.commands = self.parser.add_subparsers(metavar="COMMAND")
 
-    def add(self, name: str, action: Action, description: str) -> argparse.ArgumentParser:
-        """Add a command and return its parser. Help lists the first sentence of `description`."""
+    def add(self, name: str, action: Action) -> argparse.ArgumentParser:
+        """Add a command, which the docstring of its action describes, and return its parser.
+
+        Help lists the first sentence.
+        """
+        description = " ".join((action.__doc__ or "").split())
         summary = description.partition(". ")[0].removesuffix(".")
         parser = self.commands.add_parser(name, help=summary, description=description)
         parser.set_defaults(command=action)

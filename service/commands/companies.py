@@ -24,51 +24,27 @@ NO_COMPANY = 0
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "add-company",
-        add_company,
-        "Create a company with a verified TIN and print its id. Validates like "
-        "`PUT /api/companies`.",
-    )
+    parser = line.add("add-company", add_company)
     parser.add_argument("--name", required=True)
     parser.add_argument(
         "--tin", dest="tin_code", required=True, metavar="TIN", help="its tax identification number"
     )
     for name in FACTS[2:]:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
-    parser = line.add(
-        "verify-tin",
-        verify_tin,
-        "Confirm a company's TIN. Fails if it is verified for another company and not shared. "
-        "With `--tin`, fails if the company has another TIN by now.",
-    )
+    parser = line.add("verify-tin", verify_tin)
     add_company_option(parser)
     parser.add_argument("--tin", help="the TIN that was confirmed")
-    parser = line.add("share-tin", share_tin, "Allow several companies to use a TIN.")
+    parser = line.add("share-tin", share_tin)
     parser.add_argument("--tin", required=True)
     add_note(parser, "why it is shared")
-    parser = line.add(
-        "unshare-tin",
-        unshare_tin,
-        "Allow only one company to use a TIN again. Fails while it is verified for several.",
-    )
+    parser = line.add("unshare-tin", unshare_tin)
     parser.add_argument("--tin", required=True)
-    parser = line.add("add-key", add_key, "Create an API key and print it, once.")
+    parser = line.add("add-key", add_key)
     add_company_option(parser)
     add_key_options(parser)
-    parser = line.add(
-        "revoke-key",
-        revoke_key,
-        "Revoke a key of a company or an account. "
-        "It stops working in every process within a second.",
-    )
+    parser = line.add("revoke-key", revoke_key)
     parser.add_argument("key_id", metavar="KEY_ID")
-    parser = line.add(
-        "audit",
-        _print_audit,
-        "Print the audit log of a company, one JSON object per line: documents, e-invoice "
-        "requests, keys, settings, roles, certificates, webhooks, with old and new values.",
-    )
+    parser = line.add("audit", _print_audit)
     add_company_option(parser)
     parser.add_argument(
         "--last",
@@ -99,9 +75,9 @@ async def find_comparable_companies(database: Database) -> list[int]:
 
 
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
-    """Create a company with a verified TIN and return {id}.
+    """Create a company with a verified TIN and print its id.
 
-    `facts` are any of FACTS, at least name and tin_code. Raises OperatorError for invalid ones.
+    Validates like `PUT /api/companies`.
     """
     given = {name: value for name, value in facts.items() if value is not None}
     found = (
@@ -127,10 +103,10 @@ def reject_violations(found: Collection[Violation]) -> None:
 async def verify_tin(
     config: Config, database: Database, company_id: int, tin: str | None = None
 ) -> JsonObject:
-    """Verify the TIN of a company and return {company_id, tin, tin_verified_at}.
+    """Confirm a company's TIN.
 
-    Raises OperatorError if there is no such company, or if it has no TIN or not the expected one.
-    A TIN that is verified for another company violates companies_tin_once.
+    Fails if it is verified for another company and not shared. With `--tin`, fails if the company
+    has another TIN by now.
     """
     async with database.company(company_id) as conn:
         await sql.company_lock(conn, company_id=company_id)
@@ -150,10 +126,7 @@ async def verify_tin(
 
 
 async def share_tin(config: Config, database: Database, tin: str, note: str) -> JsonObject:
-    """Allow several companies to use a TIN and return {tin, note, shared_at, companies}.
-
-    The audit log of each company for which it is verified gets a row. Raises OperatorError.
-    """
+    """Allow several companies to use a TIN."""
     wanted = _read_tin(tin)
     companies = await _find_companies(database, wanted)
     shared: JsonObject = {}
@@ -165,11 +138,7 @@ async def share_tin(config: Config, database: Database, tin: str, note: str) -> 
 
 
 async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObject:
-    """Allow only one company to use a TIN again, and return {tin, unshared}.
-
-    `unshared` is false if the TIN was not shared. Raises OperatorError while it is verified for
-    several.
-    """
+    """Allow only one company to use a TIN again. Fails while it is verified for several."""
     wanted = _read_tin(tin)
     holders = await _find_companies(database, wanted)
     company_id = holders[0] if holders else None
@@ -200,10 +169,7 @@ def _read_tin(text: str) -> str:
 async def add_key(
     config: Config, database: Database, company_id: int, name: str = "", expires: str | None = None
 ) -> JsonObject:
-    """Create an API key and return {key, key_id, company_id}. Raises OperatorError, Conflict.
-
-    The key itself is not stored and cannot be shown again.
-    """
+    """Create an API key and print it, once."""
     expires_at = read_expiry(expires)
     async with database.company(company_id) as conn:
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
@@ -212,9 +178,9 @@ async def add_key(
 
 
 async def revoke_key(config: Config, database: Database, key_id: str) -> JsonObject:
-    """Revoke a key of a company or an account, and return {key_id, revoked}.
+    """Revoke a key of a company or an account.
 
-    `revoked` is false if it was revoked before. Raises OperatorError for an unknown key.
+    It stops working in every process within a second.
     """
     owner = await _find_key_owner(database, key_id)
     async with database.owned(owner) as conn:
@@ -249,7 +215,9 @@ def read_expiry(text: str | None) -> datetime | None:
 
 
 async def _print_audit(config: Config, database: Database, company_id: int, most: int) -> None:
-    """Print the last entries of a company's audit log as JSON, oldest first."""
+    """Print the audit log of a company, one JSON object per line: documents, e-invoice requests,
+    keys, settings, roles, certificates, webhooks, with old and new values.
+    """
     async with database.reading(company_id) as conn:
         rows = await sql.audit_page(conn, company_id=company_id, most=most)
     for row in rows:

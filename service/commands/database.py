@@ -13,17 +13,16 @@ MIGRATION_SETTINGS = ("database_url", "database_owner_url", "database_silence", 
 
 
 def register(line: CommandLine) -> None:
-    line.add(
-        "migrate",
-        _migrate,
-        "Apply new migrations, each once, and print their names. `serve` does this too. Reads only "
-        "the settings of the database.",
-    )
-    parser = line.add("sql", _print_statement, "Print a statement, or a function's call, for psql.")
+    line.add("migrate", _migrate)
+    parser = line.add("sql", _print_statement)
     parser.add_argument("statement", metavar="NAME")
 
 
 def _migrate() -> None:
+    """Apply new migrations, each once, and print their names.
+
+    `serve` does this too. Reads only the settings of the database.
+    """
     for name in run(_apply()) or ["nothing to apply"]:
         print(name)
 
@@ -41,6 +40,7 @@ def _read_migration_config(variables: Mapping[str, str]) -> Config:
 
 
 def _print_statement(statement: str) -> None:
+    """Print a statement, or a function's call, for psql."""
     if statement not in sql.by_name:
         known = ", ".join(sorted(sql.by_name))
         sys.exit(f"There is no statement {statement}. There are: {known}")

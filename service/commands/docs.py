@@ -11,12 +11,11 @@ from service.error_codes import CODES
 
 def register(line: CommandLine) -> None:
     def write() -> None:
+        """Generate `docs/configuration.md`, `docs/commands.md` and `docs/errors.md`."""
         for path, text in pages(line).items():
             path.write_text(text)
 
-    line.add(
-        "docs", write, "Generate `docs/configuration.md`, `docs/commands.md` and `docs/errors.md`."
-    )
+    line.add("docs", write)
 
 
 def pages(line: CommandLine) -> dict[Path, str]:

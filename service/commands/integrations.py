@@ -20,19 +20,10 @@ from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "add-integration-key",
-        add_integration_key,
-        "Create a key of the integration surface and print it, once. "
-        "Creates the account if it is new.",
-    )
+    parser = line.add("add-integration-key", add_integration_key)
     parser.add_argument("--account", required=True, metavar="NAME", help="the account's name")
     add_key_options(parser)
-    parser = line.add(
-        "add-organization",
-        add_organization,
-        "Create an organization, optionally linked to companies, and print the id.",
-    )
+    parser = line.add("add-organization", add_organization)
     for name in ("account", "name"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument(
@@ -50,9 +41,9 @@ def register(line: CommandLine) -> None:
 async def add_integration_key(
     config: Config, database: Database, account: str, name: str = "", expires: str | None = None
 ) -> JsonObject:
-    """Create a key of an account and return {key, key_id, account_id}. Raises OperatorError.
+    """Create a key of the integration surface and print it, once.
 
-    Creates the account if there is none of that name.
+    Creates the account if it is new.
     """
     expires_at = read_expiry(expires)
     key = api_keys.new_key(config.has_live_portal, api_keys.INTEGRATION, config.cell)
@@ -65,10 +56,7 @@ async def add_integration_key(
 async def add_organization(
     config: Config, database: Database, account: str, name: str, companies: Iterable[int] = ()
 ) -> JsonObject:
-    """Create an organization and return {id, account_id}.
-
-    Raises OperatorError for an unknown account or company.
-    """
+    """Create an organization, optionally linked to companies, and print the id."""
     reject_violations(schema.find_violations("integration_organization_update", {"name": name}))
     account_id = await _find_account(database, account)
     return await insert_organization(database, account_id, name, companies)

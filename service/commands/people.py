@@ -12,30 +12,22 @@ from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "invite-user",
-        invite_user,
-        "Give a person a role in a company, and print a one-time link to accept it. The link also "
-        "chooses a password, unless another company has given the person a role.",
-    )
+    parser = line.add("invite-user", invite_user)
     add_company_option(parser)
     parser.add_argument("--email", required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--role", choices=tuple(RIGHTS), required=True)
-    parser = line.add(
-        "link-user",
-        link_user,
-        "Print a one-time link for a person to choose a new password. The present password and "
-        "other links become void, sessions end, and each role is pending until the person accepts "
-        "it again by a link of its company.",
-    )
+    parser = line.add("link-user", link_user)
     parser.add_argument("--email", required=True)
 
 
 async def invite_user(
     config: Config, database: Database, company_id: int, role: str, **person: str
 ) -> JsonObject:
-    """Give a person (email, name) a role, and return {user_id, link}. Raises OperatorError."""
+    """Give a person a role in a company, and print a one-time link to accept it.
+
+    The link also chooses a password, unless another company has given the person a role.
+    """
     if not people.is_email(person["email"]) or not person["name"].strip():
         raise OperatorError("An e-mail address and a name are required.")
     invited = await people.invite(database, company_id, people.Person(**person), role)
@@ -44,9 +36,10 @@ async def invite_user(
 
 
 async def link_user(config: Config, database: Database, email: str) -> JsonObject:
-    """Return {user_id, link, roles} for a person. Raises OperatorError if there is none.
+    """Print a one-time link for a person to choose a new password.
 
-    `roles` are the companies whose role is now pending, and need a link of their own.
+    The present password and other links become void, sessions end, and each role is pending until
+    the person accepts it again by a link of its company.
     """
     async with database.across() as conn:
         user = await sql.user_account(conn, email=email)

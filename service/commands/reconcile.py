@@ -51,47 +51,22 @@ PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "reconcile",
-        _reconcile,
-        "Compare companies with the portal since their latest comparison, at least 74 hours, and "
-        "print the differences. "
-        "Exit code 1 if any is open. Ends a hold that is older than PORTAL_SETTLE_SECONDS where "
-        "nothing is open.",
-    )
+    parser = line.add("reconcile", _reconcile)
     add_company_option(parser, "one company instead of all", required=False)
     parser.add_argument(
         "--days", type=int, metavar="N", help=f"days to compare at least, up to {MOST_DAYS}"
     )
-    parser = line.add(
-        "hold-sending",
-        hold_sending,
-        "Send nothing until each company was compared with the portal.",
-    )
+    parser = line.add("hold-sending", hold_sending)
     parser.add_argument(
         "--reason", default="By hand.", metavar="TEXT", help="shown to clients that submit"
     )
-    line.add(
-        "attention",
-        attention,
-        "List what needs a person: submissions, findings, holds, odd rows of the portal, "
-        "rejected logins.",
-    )
-    parser = line.add(
-        "retry-logins",
-        retry_logins,
-        "Log in at once where the portal rejected the login, for one taxpayer or all.",
-    )
+    line.add("attention", attention)
+    parser = line.add("retry-logins", retry_logins)
     parser.add_argument("--tin", help="one taxpayer instead of all")
-    parser = line.add("resolve-finding", resolve_finding, "Close findings of a comparison.")
+    parser = line.add("resolve-finding", resolve_finding)
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
     add_note(parser, "the cause, and what was done about it")
-    parser = line.add(
-        "resolve-submission",
-        resolve_submission,
-        "Resolve a submission that needs manual review. `--received` must name the document that "
-        "was sent. `--not-received` is rejected while the portal lists a document that may be it.",
-    )
+    parser = line.add("resolve-submission", resolve_submission)
     _add_outcome_options(parser)
 
 
@@ -119,6 +94,10 @@ def _add_outcome_options(parser: argparse.ArgumentParser) -> None:
 async def _reconcile(
     config: Config, database: Database, company_id: int | None, days: int | None
 ) -> None:
+    """Compare companies with the portal since their latest comparison, at least 74 hours, and print
+    the differences. Exit code 1 if any is open. Ends a hold that is older than
+    PORTAL_SETTLE_SECONDS where nothing is open.
+    """
     result = await reconcile(config, database, company_id, days)
     print_json(result)
     for problem in _describe_problems(result):
@@ -201,7 +180,7 @@ async def _compare_company(
 
 
 async def hold_sending(config: Config, database: Database, reason: str) -> dict[str, int]:
-    """Hold sending of all companies and return {held}, the number that was not held before."""
+    """Send nothing until each company was compared with the portal."""
     async with database.across() as conn:
         return {"held": await sql.hold_sending(conn, why=reason, known_until=None)}
 
@@ -209,11 +188,7 @@ async def hold_sending(config: Config, database: Database, reason: str) -> dict[
 async def resolve_finding(
     config: Config, database: Database, ids: Sequence[int], note: str
 ) -> JsonObject:
-    """Resolve findings and return {resolved, released}. Raises OperatorError.
-
-    `resolved` are the ids of those that were not resolved before, `released` the companies whose
-    hold ends.
-    """
+    """Close findings of a comparison."""
     owners = {finding_id: await _find_owner(database, finding_id) for finding_id in ids}
     resolved: list[int] = []
     released: set[int] = set()
@@ -238,10 +213,10 @@ async def _find_owner(database: Database, finding_id: int) -> int:
 async def resolve_submission(
     config: Config, database: Database, uuids: list[str] | None, **case: Any
 ) -> JsonObject:
-    """Resolve a submission and return {company_id, submission_id, state}.
+    """Resolve a submission that needs manual review.
 
-    `uuids` are the portal's documents; None means that the portal does not have it. `case` has
-    company_id, submission_id and a note. Raises CannotResolve and OperatorError.
+    `--received` must name the document that was sent. `--not-received` is rejected while the portal
+    lists a document that may be it.
     """
     async with submission_context(config, database) as context:
         try:
@@ -255,9 +230,8 @@ async def resolve_submission(
 
 
 async def attention(config: Config, database: Database) -> JsonObject:
-    """Return the conditions, and lists of what needs a person, of all companies, oldest first.
-
-    The members are conditions, submissions, findings, holds, oddities and refused_logins.
+    """List what needs a person: submissions, findings, holds, odd rows of the portal, rejected
+    logins.
     """
     async with database.across() as conn:
         rows = await sql.attention(conn, shown_for=SHOWN_FOR)
@@ -279,6 +253,6 @@ def _with_facts(row: asyncpg.Record) -> JsonObject:
 
 
 async def retry_logins(config: Config, database: Database, tin: str | None) -> dict[str, int]:
-    """Forget rejected logins, of one taxpayer or all, and return {forgotten}, their number."""
+    """Log in at once where the portal rejected the login, for one taxpayer or all."""
     taxpayer = parties.normalize_tin(tin) if tin else None
     return {"forgotten": await RefusedLogins(database, config).forget(taxpayer)}

@@ -8,15 +8,14 @@ from service.commands.operator_errors import OperatorError
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "sandbox", _sandbox, "Run the portal sandbox alone. docs/sandbox.md describes it."
-    )
+    parser = line.add("sandbox", _sandbox)
     parser.add_argument(
         "--until-stdin-closes", action="store_true", help="end with the process that started it"
     )
 
 
 def _sandbox(until_stdin_closes: bool) -> None:
+    """Run the portal sandbox alone. docs/sandbox.md describes it."""
     # Imported here because other commands do not need it.
     from service.sandbox.app import run
     from service.sandbox.settings import Settings

@@ -50,22 +50,22 @@ DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add(
-        "serve",
-        start,
-        "Run the API and the background work. This is the default command. "
-        "`--no-background` answers requests only.",
-    )
+    parser = line.add("serve", start)
     parser.add_argument("--no-background", action="store_true", help="answer requests only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    line.add("worker", _work, "Run the background work only.")
+    line.add("worker", _work)
 
 
 def start(no_background: bool = False, child: bool = False) -> None:
+    """Run the API and the background work.
+
+    This is the default command. `--no-background` answers requests only.
+    """
     run((serve_child if child else serve)(read_config(), background=not no_background))
 
 
 def _work() -> None:
+    """Run the background work only."""
     run(work(read_running_config()))
 
 
