@@ -22,7 +22,6 @@ select name, tin_code, tin_verified_at, registration_number, registration_type,
  where id = :company_id;
 
 -- name: company_get :value
--- Return the record as JSON text.
 select to_json(r) from company_records r where id = :company_id;
 
 -- name: company_lock :one

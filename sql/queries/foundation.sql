@@ -29,11 +29,9 @@ create table if not exists schema_migrations (
 );
 
 -- name: migrations_done :many
--- Return the names and digests of the applied migrations.
 select name, sha256 from schema_migrations order by name;
 
 -- name: migration_note :exec
--- Record an applied migration.
 insert into schema_migrations (name, compatible_with, sha256)
 values (:name, :compatible_with, :sha256);
 
@@ -70,7 +68,6 @@ select sha256
  order by applied_at desc;
 
 -- name: migration_version_note :exec
--- Record an applied version.
 insert into schema_versions (sha256)
 values (:sha256);
 
@@ -93,7 +90,6 @@ select o.file, o.sha256
           where d.classid = present.classid and d.objid = present.oid and d.deptype = 'e');
 
 -- name: migration_object_note :exec
--- Record the digest of an applied view or function.
 insert into schema_objects (file, sha256)
 values (:file, :sha256)
     on conflict (file) do update
@@ -273,12 +269,10 @@ select id
          hashtextextended(format('submission %s %s', :company_id::bigint, id), 0));
 
 -- name: submission_locks_release :many
--- Release the locks of submissions.
 select pg_advisory_unlock(hashtextextended(format('submission %s %s', :company_id::bigint, id), 0))
   from unnest(:ids::bigint[]) as held (id);
 
 -- name: transaction_lock :exec
--- Lock a name until the transaction ends.
 select pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: database_now :value
@@ -302,5 +296,4 @@ select name from cells;
 select coalesce((select id_base from cells), 0) + nextval(pg_get_serial_sequence(:owners, 'id'));
 
 -- name: migration_cell_note :exec
--- Record that this database is a cell.
 insert into cells (name, id_base) values (:name, :id_base) on conflict do nothing;

@@ -25,15 +25,13 @@ with found as (
      and (:query::text is null
           or position(lower(:query) in lower(name)) > 0
           or position(lower(:query) in lower(email)) > 0)
-), page as (
-  select id, created_at
-    from found
-   order by created_at desc, id desc
-   limit :per_page::bigint offset :offset::bigint
 )
 select (select count(*) from found) as total,
        (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
-          from page
+          from (select id, created_at
+                  from found
+                 order by created_at desc, id desc
+                 limit :per_page::bigint offset :offset::bigint) page
           join integration_user_records r on r.account_id = :account_id and r.id = page.id) as data;
 
 -- name: integration_user_lock :value
@@ -82,15 +80,13 @@ with found as (
     from organizations
    where account_id = :account_id
      and (:query::text is null or position(lower(:query) in lower(name)) > 0)
-), page as (
-  select id, created_at
-    from found
-   order by created_at desc, id desc
-   limit :per_page::bigint offset :offset::bigint
 )
 select (select count(*) from found) as total,
        (select coalesce(json_agg(r.record order by page.created_at desc, page.id desc), '[]')
-          from page
+          from (select id, created_at
+                  from found
+                 order by created_at desc, id desc
+                 limit :per_page::bigint offset :offset::bigint) page
           join organization_records r on r.account_id = :account_id and r.id = page.id) as data;
 
 -- name: organization_lock :value

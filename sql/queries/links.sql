@@ -34,20 +34,14 @@ select id
 -- name: document_link_list :value
 -- Return the links of a document that can be used, the latest first, as JSON text. Null if the
 -- document does not exist.
-select (select coalesce(
-                 json_agg(
-                   json_build_object(
-                     'id', id,
-                     'purpose', purpose,
-                     'created_at', instant(created_at),
-                     'expires_at', instant(expires_at))
-                   order by id desc),
-                 '[]')
-          from document_links
-         where company_id = :company_id
-           and revoked_at is null
-           and expires_at > clock_timestamp()
-           and document_id = :document_id)
+select (select coalesce(json_agg(l order by l.id desc), '[]')
+          from (select id, purpose, instant(created_at) as created_at,
+                       instant(expires_at) as expires_at
+                  from document_links
+                 where company_id = :company_id
+                   and revoked_at is null
+                   and expires_at > clock_timestamp()
+                   and document_id = :document_id) l)
   from documents d
  where d.company_id = :company_id and d.id = :document_id and d.kind = :kind
    and d.deleted_at is null;

@@ -97,7 +97,6 @@ select (select count(*)
        clock_timestamp() as now;
 
 -- name: overview_counts :many
--- Return the number of records by list and status.
 select list, status, sum(live)::bigint as records
   from record_counts
  where company_id = :company_id

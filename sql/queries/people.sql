@@ -64,8 +64,7 @@ select l.id, l.at, l.action, l.company_name, l.actor = 'command' as by_operator,
        case when u.id is null then host(l.client_address) end as client_address
   from user_audit_log l
   left join users u
-         on u.id <> l.user_id
-        and u.id = case when l.actor ~ '^user [0-9]+$' then substr(l.actor, 6)::bigint end
+         on u.id <> l.user_id and u.id = substring(l.actor from '^user ([0-9]+)$')::bigint
  where l.user_id = :user_id and l.id < coalesce(:before::bigint, 9223372036854775807)
    and l.id > (select log_hidden from users where id = :user_id)
  order by l.id desc
@@ -220,9 +219,7 @@ with found as (
          (select coalesce(json_agg(to_json(made)), '[]')::text
             from (select l.id, instant(l.at) as at, l.company_name, b.name as by_name
                     from user_audit_log l
-                    join users b
-                      on b.id = case when l.actor ~ '^user [0-9]+$'
-                                     then substr(l.actor, 6)::bigint end
+                    join users b on b.id = substring(l.actor from '^user ([0-9]+)$')::bigint
                    where l.user_id = u.id
                      and l.action = 'link'
                      and l.id > u.links_seen

@@ -72,7 +72,6 @@ select d.id, c.content, d.issued_at
                 where company_id = :company_id and document_id = :document_id);
 
 -- name: submission_get :one
--- Return a submission without its documents, and the clock.
 select id, state, on_absence, tin, fence, reads, sends, claims, absence_confirmations,
        absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
        client_id, last_error::text as last_error, clock_timestamp() as now
@@ -622,7 +621,6 @@ update submitted_documents
 returning pg_notify('submission_moved', format('%s:%s', company_id, submission_id)) is not null;
 
 -- name: cancellation_get :one
--- Return a cancellation and the clock.
 select d.submission_id, d.uuid, d.cancel_reason, d.cancel_sent_by, d.cancel_reads, s.tin,
        clock_timestamp() as now
   from submitted_documents d
@@ -645,5 +643,4 @@ select paused_until - clock_timestamp()
    and paused_until > clock_timestamp();
 
 -- name: notify :exec
--- Notify the processes that listen to a channel.
 select pg_notify(:channel, :payload);

@@ -45,7 +45,6 @@ select (select count(*) from webhook_endpoints where company_id = :company_id) a
                  limit :per_page::bigint offset :offset::bigint) r) as data;
 
 -- name: webhook_lock :one
--- Lock an endpoint for a change.
 select url, description, types, enabled, include_record, ordered
   from webhook_endpoints
  where company_id = :company_id and id = :id

@@ -20,9 +20,8 @@ select a.id,
   left join api_keys k on k.owner_kind = case when a.company_id is null then 'account'
                                               else 'company' end
                       and k.owner_id = coalesce(a.company_id, a.account_id)
-                      and k.key_id = case when a.actor like 'key %' then substr(a.actor, 5) end
-  left join users u on u.id = case when a.actor ~ '^user [0-9]+$'
-                                   then substr(a.actor, 6)::bigint end;
+                      and k.key_id = substring(a.actor from '^key (.*)$')
+  left join users u on u.id = substring(a.actor from '^user ([0-9]+)$')::bigint;
 grant select on audit_records to einvoice_service, einvoice_reader;
 call describe('audit_records', '
   The audit log with the names of keys and people.
