@@ -65,7 +65,9 @@ comment on procedure describe is 'Comment on a table or view and its columns.';
 create procedure run_across_companies(named regproc, for_service boolean default true)
   language plpgsql as $$
 begin
-  execute format('alter function %s security definer set search_path = pg_catalog, public', named);
+  -- Temporary tables last: else those of the caller would take the place of tables.
+  execute format(
+    'alter function %s security definer set search_path = pg_catalog, public, pg_temp', named);
   execute format('alter function %s owner to einvoice_across', named);
   execute format('revoke all on function %s from public', named);
   if for_service then

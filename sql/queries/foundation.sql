@@ -227,14 +227,16 @@ select format('the function %s runs with another''s rights and %s '
                    when d.proacl is null
                         or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
                    then 'anybody may call it'
-                   else 'uses the caller''s search path' end,
+                   else 'uses the caller''s search path or temporary tables' end,
               d.oid::regprocedure)
   from definers d
   join pg_roles r on r.oid = d.proowner
  where has_function_privilege(current_user, d.oid, 'execute')
    and (r.rolsuper or r.rolbypassrls
         or d.proacl is null or exists (select from aclexplode(d.proacl) x where x.grantee = 0)
-        or not exists (select from unnest(d.proconfig) setting where setting like 'search\_path=%'))
+        or not exists (select
+                         from unnest(d.proconfig) setting
+                        where setting like 'search\_path=%pg\_temp'))
 union all
 select format('the foreign key %s of %s leaves out %s',
               k.conname, k.conrelid::regclass, array_to_string(f.named, ', '))

@@ -133,8 +133,10 @@ GAPS: dict[str, list[str]] = {
     "the function api_key_get runs with another's rights and anybody may call it": [
         "grant execute on function api_key_get to public"
     ],
-    "the function claim_submissions runs with another's rights and uses the caller's search path": [
-        "alter function claim_submissions reset search_path"
+    "the function claim_submissions runs with another's rights and uses the caller's search path"
+    " or temporary tables": [
+        "alter function claim_submissions reset search_path",
+        "alter function claim_submissions set search_path = pg_catalog, public",
     ],
     "the unique index anyones of documents does not begin with company_id": [
         "create unique index anyones on documents (code)"
