@@ -3,7 +3,15 @@
 import re
 
 from service.documents.checks import dates
-from service.documents.checks.rule import FORMAT, Place, Rule, coded, is_public, keep_only
+from service.documents.checks.rule import (
+    FORMAT,
+    Place,
+    Rule,
+    coded,
+    is_public,
+    keep_only,
+    malformed,
+)
 from service.documents.ubl import parties
 from service.documents.ubl.elements import get_object
 
@@ -35,11 +43,7 @@ ADDRESS_RULES = (
     Rule(
         FORMAT,
         "/address/zipCode",
-        lambda place: (
-            _is_home(place)
-            and place.sent_text("/address/zipCode") not in ("", parties.NOT_GIVEN)
-            and not POSTCODE.fullmatch(place.sent_text("/address/zipCode"))
-        ),
+        malformed("/address/zipCode", POSTCODE, _is_home),
         "The postcode of the {who} must have at most 5 digits.",
         dates.FORMATS_STRICT,
         fix=keep_only("0-9", "/address/zipCode", POSTCODE),

@@ -9,26 +9,35 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from service.documents.checks import dates
-from service.documents.checks.rule import FORMAT, REQUIRED, Case, Place, Rule, coded, require
+from service.documents.checks.rule import (
+    FORMAT,
+    REQUIRED,
+    Case,
+    Place,
+    Rule,
+    coded,
+    keep_only,
+    malformed,
+    require,
+)
 from service.documents.states import ISSUE_WINDOW
 from service.documents.ubl import document, elements, parties
 from service.documents.ubl.elements import get_object
 from service.json_types import JsonObject
 
-LONGEST_RATE, LONGEST_ACCOUNT = 15, 150
+LONGEST_RATE, LONGEST_AGREEMENT = 15, 300
 #: A document is reported if it has less than this until the end of its issue window.
 WINDOW_CLOSING = timedelta(hours=12)
 TOO_OLD = "The issue time is more than 72 hours ago."
 
-LONGEST_AGREEMENT = 300
+ACCOUNT = re.compile(r".{0,150}", re.DOTALL)
 AGREEMENT = re.compile(r"[A-Za-z0-9 ()-]*")
 INCOTERMS = re.compile(r"[A-Za-z0-9]*")
 EXPORTER = re.compile(r"[\w -]{0,300}")
-IMPORT = "034"
+IMPORT = "034"  # classification
 
 
 def find_document_places(case: Case) -> Iterator[Place]:
-    """Yield the document."""
     yield Place(case, "", case.source, words={"currency": case.currency})
 
 
@@ -40,14 +49,19 @@ def find_issue_places(case: Case) -> Iterator[Place]:
 def find_company_places(case: Case) -> Iterator[Place]:
     """Yield the facts of the company that a document has only of a supplier. Portal: 10.2, 10.6"""
     if not case.self_billed:
-        yield Place(case, "/company", case.issuer)
+        texts = ("exporter_certified_number", "bank_account")
+        sent = {name: elements.clean_text(case.issuer.get(name)) for name in texts}
+        yield Place(case, "/company", case.issuer, sent)
 
 
 def find_reference_places(case: Case) -> Iterator[Place]:
-    """Yield the references."""
     references: list[JsonObject] = case.source.get("references") or []
     for index, reference in enumerate(references):
-        yield Place(case, f"/references/{index}", reference)
+        sent = {
+            "id": elements.clean_text(reference.get("id")),
+            "description": elements.clean_text(reference.get("description"), LONGEST_AGREEMENT),
+        }
+        yield Place(case, f"/references/{index}", reference, sent)
 
 
 def _format_instant(at: datetime) -> str:
@@ -114,19 +128,10 @@ def _is_import_without_form(place: Place) -> bool:
     )
 
 
-def _has_long_account(place: Place) -> bool:
-    """Return whether the payment has the company's bank account, and that is too long."""
-    payment, account = get_object(place.case.source, "payment"), place.value("/bank_account")
-    is_used = bool(payment) and not elements.clean_text(payment.get("bankAccount"))
-    return is_used and len(elements.clean_text(account)) > LONGEST_ACCOUNT
-
-
-def _get_agreement(place: Place) -> str:
-    return elements.clean_text(place.value("/description"), LONGEST_AGREEMENT)
-
-
-def _fix_agreement(place: Place) -> str:
-    return " ".join(re.sub("[^A-Za-z0-9 ()-]+", " ", _get_agreement(place)).split())
+def _uses_own_account(place: Place) -> bool:
+    """Return whether the payment has the company's bank account."""
+    payment = get_object(place.case.source, "payment")
+    return bool(payment) and not elements.clean_text(payment.get("bankAccount"))
 
 
 DOCUMENT_RULES = (
@@ -203,16 +208,14 @@ COMPANY_RULES = (
     Rule(
         FORMAT,
         "/exporter_certified_number",
-        lambda place: (
-            not EXPORTER.fullmatch(elements.clean_text(place.value("/exporter_certified_number")))
-        ),
+        malformed("/exporter_certified_number", EXPORTER),
         "The certified exporter number must have at most 300 letters, digits, spaces and hyphens.",
         dates.FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/bank_account",
-        _has_long_account,
+        malformed("/bank_account", ACCOUNT, _uses_own_account),
         "The bank account of the company must have at most 150 characters.",
         dates.FORMATS_STRICT,
     ),
@@ -222,21 +225,16 @@ REFERENCE_RULES = (
     Rule(
         FORMAT,
         "/id",
-        lambda place: (
-            place.value("/type") == "INCOTERMS"
-            and not INCOTERMS.fullmatch(elements.clean_text(place.value("/id")))
-        ),
+        malformed("/id", INCOTERMS, lambda place: place.value("/type") == "INCOTERMS"),
         "The incoterms may contain only letters and digits.",
         dates.FORMATS_STRICT,
     ),
     Rule(
         FORMAT,
         "/description",
-        lambda place: (
-            place.value("/type") == "FTA" and not AGREEMENT.fullmatch(_get_agreement(place))
-        ),
+        malformed("/description", AGREEMENT, lambda place: place.value("/type") == "FTA"),
         "The name of a free trade agreement may contain only letters, digits, spaces, - and ( ).",
         dates.FORMATS_STRICT,
-        fix=_fix_agreement,
+        fix=keep_only("A-Za-z0-9 ()-", "/description", AGREEMENT, " "),
     ),
 )

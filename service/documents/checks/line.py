@@ -16,6 +16,8 @@ from service.documents.checks.rule import (
     Place,
     Rule,
     coded,
+    keep_only,
+    malformed,
     require,
 )
 from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
@@ -24,16 +26,12 @@ from service.documents.ubl import document, elements, lines, parties
 from service.documents.ubl.elements import get_object
 from service.json_types import JsonMapping, JsonObject
 
-#: Tax types without a rate.
-WITHOUT_RATE = {"06", EXEMPT}
-RATES = {"percentage", "perUnitAmount"}
-
+WITHOUT_RATE = {"06", EXEMPT}  # tax types
 #: Characters that the portal allows in an exemption reason, and others that the authority's own
 #: examples of a reason have. Portal: 10.7
 REASON = re.compile(r"[\w .,()-]*")
 EXAMPLE_REASON = re.compile(r"[\w .,()/:-]*")
 LONGEST_TEXT = 300
-DECIMALS_OF_COUNT = 5
 
 #: Classifications that are reserved for self-billed documents. Portal: 10.14
 SELF_BILLED = {"033", "034", "035", "036", "037", "045"}
@@ -67,9 +65,9 @@ def lacks_tax(item: JsonMapping) -> bool:
 
 def _lacks_rate(detail: JsonMapping) -> bool:
     kind = detail.get("taxType")
-    return (
-        bool(kind) and kind not in WITHOUT_RATE and not get_object(detail, "taxRate").keys() & RATES
-    )
+    rate = get_object(detail, "taxRate")
+    has_rate = "percentage" in rate or "perUnitAmount" in rate
+    return bool(kind) and kind not in WITHOUT_RATE and not has_rate
 
 
 def _lacks_reason(item: JsonMapping) -> bool:
@@ -90,30 +88,25 @@ def _is_named(place: Place) -> bool:
     return parties.get_own_tin(_get_other(place)) not in ("", parties.PUBLIC)
 
 
-def _fix_reason(place: Place) -> str:
-    """Replace invalid characters by hyphens, and collapse blanks."""
-    return " ".join(re.sub(r"[^\w .,()/:-]+", "-", place.sent["taxExemptionReason"]).split())
+def _has_example_reason(place: Place) -> bool:
+    text = place.sent_text("/taxExemptionReason")
+    return lines.is_exempt(place.given) and EXAMPLE_REASON.fullmatch(text) is not None
 
 
 def _reports_sales(place: Place) -> bool:
     """Return whether the lines are sales to the public that the client itself consolidated."""
-    case = place.case
-    return (
-        not case.source["type"].startswith("CONSOLIDATED_")
-        and not case.is_note
-        and _is_for_public(place)
-    )
+    own_types = ("INVOICE", "SELF_BILLED_INVOICE")
+    return place.case.source["type"] in own_types and _is_for_public(place)
 
 
 def _is_large_sale(place: Place) -> bool:
     amounts = place.sent["amounts"]
-    if (
-        amounts is None
-        or place.case.currency != document.HOME_CURRENCY
-        or not _reports_sales(place)
-    ):
-        return False
-    return amounts.net + amounts.tax > LARGEST_SALE.amount
+    return (
+        amounts is not None
+        and place.case.currency == document.HOME_CURRENCY
+        and _reports_sales(place)
+        and amounts.net + amounts.tax > LARGEST_SALE.amount
+    )
 
 
 def _find_activity(place: Place) -> str | None:
@@ -124,15 +117,6 @@ def _find_activity(place: Place) -> str | None:
     business = Business(case.issuer.get("msic_code") or "", case.self_billed)
     exclusion = find_excluded_line([place.given], business, case.issue_day, place.words["line"])
     return exclusion and f"{exclusion.reason} {business.remedy}"
-
-
-def _has_fine_count(place: Place) -> bool:
-    count = place.value("/unit/count")
-    return (
-        isinstance(count, Decimal)
-        and count.is_finite()
-        and count_decimals(count.normalize()) > DECIMALS_OF_COUNT
-    )
 
 
 #: Mandatory members of a line: (pointer, name, code if it is absent).
@@ -160,22 +144,17 @@ LINE_RULES = (
     Rule(
         FORMAT,
         "/taxExemptionReason",
-        lambda place: (
-            lines.is_exempt(place.given)
-            and not EXAMPLE_REASON.fullmatch(place.sent["taxExemptionReason"])
+        malformed(
+            "/taxExemptionReason", EXAMPLE_REASON, lambda place: lines.is_exempt(place.given)
         ),
         "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
         dates.FORMATS_STRICT,
-        fix=_fix_reason,
+        fix=keep_only(r"\w .,()/:-", "/taxExemptionReason", EXAMPLE_REASON, "-"),
     ),
     Rule(
         "ExemptionReason",
         "/taxExemptionReason",
-        lambda place: (
-            lines.is_exempt(place.given)
-            and EXAMPLE_REASON.fullmatch(place.sent["taxExemptionReason"])
-            and not REASON.fullmatch(place.sent["taxExemptionReason"])
-        ),
+        malformed("/taxExemptionReason", REASON, _has_example_reason),
         "The exemption reason of line {line} has / or :, which the portal's field list does not "
         "allow, although examples of the authority have them.",
         dates.FORMATS_STRICT,
@@ -207,7 +186,10 @@ LINE_RULES = (
     Rule(
         "Count",
         "/unit/count",
-        _has_fine_count,
+        lambda place: (
+            isinstance(count := place.value("/unit/count"), Decimal)
+            and count_decimals(count.normalize()) > 5
+        ),
         "The count of line {line} should have at most 5 decimals.",
         is_warning=True,
     ),

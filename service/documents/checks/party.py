@@ -4,7 +4,7 @@ Portal: 10.3, 12.9, 14.3, 14.6
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from service.documents.checks import dates
 from service.documents.checks.rule import (
@@ -17,13 +17,13 @@ from service.documents.checks.rule import (
     coded,
     is_public,
     keep_only,
+    malformed,
     require,
 )
 from service.documents.ubl import document, parties, reader
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.parties import Party
 
-LONGEST_TIN = 14
 #: The number of digits of a TIN is not published. Portal: 3.2
 TIN = re.compile(
     r"(?!.{15})(IG[0-9]+|(C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[1-9][0-9]*0|EI0{9}[1-4]0)"
@@ -38,8 +38,6 @@ NRIC = re.compile(r"[0-9]{12}|NA")
 BUSINESS = re.compile(r"[0-9]{12}")
 SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
 TOURISM = re.compile(r"[A-Za-z0-9-]+")
-#: Limits of the characters of a business number, and of the number of a person. Portal: 10.3
-LONGEST_BRN, LONGEST_PERSONAL = 20, 12
 
 
 def find_party_places(case: Case) -> Iterator[Place]:
@@ -64,16 +62,8 @@ def find_recipient_places(case: Case) -> Iterator[Place]:
     """Yield the recipient of the delivery, if any. Portal: 10.5"""
     recipient = get_object(case.source, "delivery")
     if recipient:
-        number = get_object(recipient, "registration").get("number")
-        (address,) = parties.build_postal_address(get_object(recipient, "address"))
-        sent = {
-            "tin": parties.get_own_tin(recipient),
-            "registration": {
-                "type": parties.get_scheme(recipient),
-                "number": parties.normalize_identifier(number),
-            },
-            "address": reader.read_address(address),
-        }
+        built = parties.build_recipient(recipient) or [{}]
+        sent = reader.read_party(built[0])
         yield Place(case, "/delivery", recipient, sent, {"who": "recipient of the delivery"})
 
 
@@ -110,11 +100,6 @@ FACTS = (
 )
 
 
-def _lacks_type(place: Place) -> bool:
-    """Return whether a party of a body has neither a type, which may waive the TIN, nor a TIN."""
-    return not place.columns and place.lacks("/type") and place.lacks("/tin")
-
-
 def _is_nameless(place: Place) -> bool:
     """Return whether a party has the TIN of the general public but no personal number.
 
@@ -125,16 +110,6 @@ def _is_nameless(place: Place) -> bool:
         and place.sent_text("/registration/number") != parties.NOT_GIVEN
     )
     return place.sent_text("/tin") == parties.PUBLIC and not is_person
-
-
-def _is_malformed(member: str, form: re.Pattern[str]) -> Callable[[Place], bool]:
-    """Return a condition: the member would be sent, and breaks its form."""
-
-    def is_malformed(place: Place) -> bool:
-        found = place.sent_text(member)
-        return found != "" and not form.fullmatch(found)
-
-    return is_malformed
 
 
 def _is_general_public(place: Place) -> bool:
@@ -195,7 +170,7 @@ PARTY_RULES = (
     Rule(
         REQUIRED,
         "/type",
-        _lacks_type,
+        lambda place: not place.columns and place.lacks("/type") and place.lacks("/tin"),
         "The type of the {who} is missing. It decides whether a TIN is needed.",
         stops=True,
     ),
@@ -206,7 +181,7 @@ PARTY_RULES = (
     Rule(
         (FORMAT, "ERR406"),
         "/tin",
-        _is_malformed("/tin", TIN),
+        malformed("/tin", TIN),
         "The TIN of the {who} must be a prefix and digits that end in 0, or IG and digits.",
         fix=_fix_tin,
     ),
@@ -260,7 +235,7 @@ PARTY_RULES = (
     Rule(
         "CF403",
         "/email",
-        _is_malformed("/email", ONE_MAIL),
+        malformed("/email", ONE_MAIL),
         "The e-mail of the {who} must be a single address without spaces.",
         dates.FORMATS_STRICT,
         fix=_fix_mail,
@@ -278,7 +253,7 @@ PARTY_RULES = (
     Rule(
         FORMAT,
         "/sstRegistrationNumber",
-        _is_malformed("/sstRegistrationNumber", SST),
+        malformed("/sstRegistrationNumber", SST),
         "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
         "separated by a semicolon, with at most 35 characters.",
         dates.FORMATS_STRICT,
@@ -287,7 +262,7 @@ PARTY_RULES = (
     Rule(
         "CF407",
         "/tourismTaxRegistrationNumber",
-        _is_malformed("/tourismTaxRegistrationNumber", TOURISM),
+        malformed("/tourismTaxRegistrationNumber", TOURISM),
         "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
         dates.FORMATS_STRICT,
         fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM),
@@ -326,10 +301,10 @@ IDENTITY_RULES = (
     Rule(
         "CF324",
         "/registration/number",
-        lambda place: (
-            place.sent_text("/registration/type") == "NRIC"
-            and place.sent_text("/registration/number") != ""
-            and not NRIC.fullmatch(place.sent_text("/registration/number"))
+        malformed(
+            "/registration/number",
+            NRIC,
+            lambda place: place.sent_text("/registration/type") == "NRIC",
         ),
         "The NRIC of the {who} must have 12 digits.",
         dates.FORMATS_STRICT,
@@ -341,7 +316,7 @@ IDENTITY_RULES = (
         lambda place: (
             place.sent_text("/registration/type") != "NRIC"
             and len(place.sent_text("/registration/number"))
-            > (LONGEST_BRN if place.sent_text("/registration/type") == "BRN" else LONGEST_PERSONAL)
+            > (20 if place.sent_text("/registration/type") == "BRN" else 12)
         ),
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",
@@ -353,7 +328,7 @@ RECIPIENT_RULES = (
     Rule(
         FORMAT,
         "/tin",
-        lambda place: len(place.sent_text("/tin")) > LONGEST_TIN,
+        lambda place: len(place.sent_text("/tin")) > 14,
         "The TIN of the {who} must have at most 14 characters.",
         dates.FORMATS_STRICT,
     ),

@@ -84,12 +84,10 @@ class Case:
 
     @cached_property
     def items(self) -> list[JsonObject]:
-        """The line items."""
         return self.source.get("lineItems") or []
 
     @cached_property
     def self_billed(self) -> bool:
-        """True if the buyer issues the document."""
         return document.is_self_billed(self.source)
 
     @property
@@ -99,7 +97,6 @@ class Case:
 
     @cached_property
     def currency(self) -> str:
-        """The currency of the document."""
         return self.source.get("currencyCode") or document.HOME_CURRENCY
 
     @cached_property
@@ -119,7 +116,6 @@ class Case:
 
     @property
     def issue_member(self) -> str:
-        """The pointer of the issue time."""
         return "/adjustmentNoteIssueDate" if self.is_note else "/issueDateTime"
 
 
@@ -234,14 +230,35 @@ def _can_change(case: Case, path: str) -> bool:
 
 def is_public(place: Place) -> bool:
     """Return whether the place is an unnamed party, which has fixed particulars. Portal: 10.13"""
-    return isinstance(place.given, dict) and place.value("/type") == "GENERAL_PUBLIC"
+    return place.value("/type") == "GENERAL_PUBLIC"
 
 
-def keep_only(characters: str, member: str, form: re.Pattern[str]) -> Callable[[Place], str | None]:
-    """Return a fix that removes other characters, if the result has the form."""
+def _applies_always(place: Place) -> bool:
+    return True
+
+
+def malformed(
+    member: str,
+    form: re.Pattern[str],
+    applies: Callable[[Place], object] = _applies_always,
+) -> Callable[[Place], bool]:
+    """Return a condition: the member would be sent, and breaks its form where that `applies`."""
+
+    def is_malformed(place: Place) -> bool:
+        text = place.sent_text(member)
+        return text != "" and not form.fullmatch(text) and bool(applies(place))
+
+    return is_malformed
+
+
+def keep_only(
+    characters: str, member: str, form: re.Pattern[str], other: str = ""
+) -> Callable[[Place], str | None]:
+    """Return a fix that replaces other characters by `other`, if the result has the form."""
 
     def fix(place: Place) -> str | None:
-        kept = re.sub(f"[^{characters}]", "", place.sent_text(member))
+        kept = re.sub(f"[^{characters}]+", other, place.sent_text(member))
+        kept = " ".join(kept.split())
         return kept if form.fullmatch(kept) else None
 
     return fix
@@ -251,7 +268,7 @@ def coded(
     table: str,
     member: str = "",
     since: date = date.min,
-    applies: Callable[[Place], bool] = lambda place: True,
+    applies: Callable[[Place], object] = _applies_always,
 ) -> tuple[Rule, Rule]:
     """Return the rules of a member that holds a code: it is known, and valid on the issue date.
 
@@ -272,7 +289,7 @@ def coded(
         code, day = get_code(place), place.case.issue_day
         if code is None:
             return None
-        first, last = codes.get_validity(table, code)
+        first, last = codes.get_tables()[table].get_validity(code)
         if first <= day <= last:
             return None
         limit = f"from {first}, after" if day < first else f"until {last}, before"

@@ -20,7 +20,6 @@ def get_object(holder: JsonMapping, name: str) -> JsonObject:
 
 
 def value(content: object, **attributes: object) -> Element:
-    """Return an element with a value."""
     return [{"_": content, **attributes}]
 
 
@@ -36,7 +35,6 @@ def group(**members: object) -> Element | None:
 
 
 def amount(decimal: Decimal | int, currency: str) -> Element:
-    """Return an element with an amount of money."""
     return value(decimal, currencyID=currency)
 
 

@@ -79,7 +79,8 @@ def _is_charge(adjustment: Node) -> bool:
 
 def read_party(party: Node) -> JsonObject:
     """Return a party in the request shape."""
-    ids = {one["ID"][0]["schemeID"]: _get_value(one, "ID") for one in party["PartyIdentification"]}
+    given = party.get("PartyIdentification", [])
+    ids = {one["ID"][0]["schemeID"]: _get_value(one, "ID") for one in given}
     scheme = next((name for name in ids if name not in ("TIN", "SST", "TTX")), None)
     return {
         **_read_form(party, FORMS["party"]),
@@ -87,12 +88,11 @@ def read_party(party: Node) -> JsonObject:
         "registration": {"type": scheme, "number": ids.get(scheme)},
         "sstRegistrationNumber": ids.get("SST"),
         "tourismTaxRegistrationNumber": ids.get("TTX"),
-        "address": read_address(_find(party, "PostalAddress")),
+        "address": _read_address(_find(party, "PostalAddress")),
     }
 
 
-def read_address(address: Node) -> JsonObject:
-    """Return a postal address in the request shape."""
+def _read_address(address: Node) -> JsonObject:
     lines = {
         f"line{place}": _get_value(line, "Line")
         for place, line in enumerate(address.get("AddressLine", []), 1)
