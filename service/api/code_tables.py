@@ -80,7 +80,7 @@ def _describe(name: str) -> JsonObject:
 
 
 def _describe_code(name: str, code: str, description: str) -> dict[str, str | None]:
-    first, last = codes.get_validity(name, code)
+    first, last = codes.get_tables()[name].get_validity(code)
     return {
         "code": code,
         "description": description,

@@ -5,19 +5,19 @@ lists of the authority with `replace_tables`. Portal: 12
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from service import json_codec
+from service import json_codec, schema
 from service.errors import violation
 from service.json_types import Json, JsonMapping, JsonObject
 
@@ -71,85 +71,41 @@ BUILT_IN: Tables = {
 #: table -> {common spelling: code}, for spellings whose most similar code would be the wrong one.
 ALIASES: dict[str, dict[str, str]] = _DATA["aliases"]
 
-#: JSON Pointer of a code in a body -> its table, as pairs; `*` matches every entry of an array.
-Places = tuple[tuple[str, str], ...]
+#: The place of codes in a body: the table of a code, [the place in each entry of an array], or the
+#: places in the members of an object.
+Place: TypeAlias = "str | list[str | Places] | Places"
+Places: TypeAlias = dict[str, Place]
 
-
-def _read_places(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the places of codes in a form. A place with the name of another form has its places."""
-    for place, table in _DATA["places"][name].items():
-        if table in _DATA["places"]:
-            yield from ((place + inner, known) for inner, known in _read_places(table))
-        else:
-            yield place, table
-
-
-PARTY, DOCUMENT, COMPANY = (tuple(_read_places(name)) for name in ("party", "document", "company"))
-
-HOME = "MYS"
-
-
-#: Returns whether all codes of a value are in the tables.
-_Checker = Callable[[Any, Tables], bool]
-
-
-def _make_checker(places: Sequence[tuple[Sequence[str], str]]) -> _Checker:
-    """Return the checker of a value with codes at places, which are given as (steps, table)."""
-    by_step: dict[str, list[tuple[Sequence[str], str]]] = {}
-    for (step, *steps), table in places:
-        by_step.setdefault(step, []).append((steps, table))
-    tables = {step: below[0][1] for step, below in by_step.items() if not below[0][0]}
-    checkers = {step: _make_checker(below) for step, below in by_step.items() if below[0][0]}
-    if "*" in checkers:
-        return partial(_has_known_entries, checkers["*"])
-    if "*" in tables:
-        return partial(_has_known_codes, tables["*"])
-    return partial(_has_known_members, tuple(tables.items()), tuple(checkers.items()))
-
-
-# Generators for all() would take longer than the checks.
-
-
-def _has_known_codes(table: str, codes: list[str], tables: Tables) -> bool:
-    for code in codes:  # noqa: SIM110
-        if code not in tables[table].codes:
-            return False
-    return True
-
-
-def _has_known_entries(checker: _Checker, entries: Sequence[Json], tables: Tables) -> bool:
-    for entry in entries:  # noqa: SIM110
-        if not checker(entry, tables):
-            return False
-    return True
-
-
-def _has_known_members(
-    named: Sequence[tuple[str, str]],
-    checkers: Sequence[tuple[str, _Checker]],
-    members: JsonObject,
-    tables: Tables,
-) -> bool:
-    for name, table in named:
-        if (
-            (code := members.get(name)) is not None
-            and code not in tables[table].codes
-            and not (name == "state" and _is_abroad(members))
-        ):
-            return False
-    for name, checker in checkers:
-        if (member := members.get(name)) is not None and not checker(member, tables):
-            return False
-    return True
-
-
-@lru_cache
-def _get_checker(places: Places) -> _Checker:
-    return _make_checker([(place.split("/")[1:], table) for place, table in places])
-
-
-#: Limit of the violations in one response.
-MAX_VIOLATIONS = 50
+_REGISTRATION: Places = {"type": "registration_types"}
+_ADDRESS: Places = {"state": "states", "country": "countries"}
+PARTY: Places = {
+    "type": "party_types",
+    "registration": _REGISTRATION,
+    "msic": "msic",
+    "address": _ADDRESS,
+}
+DOCUMENT: Places = {
+    "currencyCode": "currencies",
+    "buyer": PARTY,
+    "supplier": PARTY,
+    "delivery": {"registration": _REGISTRATION, "address": _ADDRESS},
+    "payment": {"mode": "payment_modes"},
+    "lineItems": [
+        {
+            "classifications": ["classifications"],
+            "unit": {"code": "units"},
+            "taxDetails": [{"taxType": "tax_types"}],
+            "originCountry": "countries",
+        }
+    ],
+}
+COMPANY: Places = {
+    "registration_type": "registration_types",
+    "msic_code": "msic",
+    "state": "states",
+    "country": "countries",
+    "default_tax_types_and_rates": [{"tax_type": "tax_types"}],
+}
 
 #: Limit of the searches for a similar code in one response. Others get no suggestion.
 MAX_SEARCHES = 5
@@ -244,11 +200,6 @@ def is_known(table: str, code: str) -> bool:
     return code in get_names(table)
 
 
-def get_validity(table: str, code: str) -> Validity:
-    """Return the days on which a code is valid, as far as they are known."""
-    return get_tables()[table].get_validity(code)
-
-
 def find_nearest(table: str, code: str) -> str | None:
     """Return the known code whose code or description is most similar to `code`, or None."""
     wanted = code.strip().casefold()
@@ -308,59 +259,88 @@ def _find_similar(wanted: str, names: dict[str, str], cutoff: float) -> str | No
 def find_violations(body: JsonObject, places: Places = DOCUMENT) -> list[dict[str, str]]:
     """Return the unknown codes of a body as [{path, rule, message}], at most MAX_VIOLATIONS.
 
-    The body is valid by its schema, and `path` is a JSON Pointer into it. `places` lists the
-    members that hold codes: `DOCUMENT` for invoices and notes, `PARTY` for a body that is one
-    party, `COMPANY` for the company. Absent members are not checked. Spec: Line item, Buyer
+    The body is valid by its schema, and `path` is a JSON Pointer into it. `places` is `DOCUMENT`
+    for invoices and notes, `PARTY` for a body that is one party, `COMPANY` for the company. Absent
+    members are not checked. Spec: Line item, Buyer
     """
-    # The checker makes no paths, which takes most of the time of the search.
-    if _get_checker(places)(body, get_tables()):
-        return []
-    return search_violations(body, places)
+    # Without paths, which take most of the time of the search.
+    return [] if _has_known(body, places, get_tables()) else search_violations(body, places)
+
+
+def _has_known(members: JsonMapping, places: Places, tables: Tables) -> bool:
+    """Return whether all codes of an object are in the tables."""
+    # Generators for all() and isinstance() would take longer than the checks.
+    for name, place in places.items():
+        if (member := members.get(name)) is None:
+            continue
+        if type(place) is str:
+            if member not in tables[place].codes and not _is_free(place, members):
+                return False
+        elif type(place) is dict:
+            if not _has_known(member, place, tables):
+                return False
+        else:
+            (inner,) = place
+            for entry in member:
+                if isinstance(inner, str):
+                    if entry not in tables[inner].codes:
+                        return False
+                elif not _has_known(entry, inner, tables):
+                    return False
+    return True
 
 
 def search_violations(body: JsonObject, places: Places) -> list[dict[str, str]]:
     """Return what find_violations returns, also for a body that is not valid by its schema."""
     found = (
         violation(path, "code", describe_unknown_code(table, code))
-        for place, table in places
-        for path, code, parent in _find_texts(body, place.split("/")[1:], "", body)
-        if not is_known(table, code) and not (table == "states" and _is_abroad(parent))
+        for table, path, code, holder in _find_codes(places, [("", body, body)])
+        if not is_known(table, code) and not _is_free(table, holder)
     )
-    return list(islice(found, MAX_VIOLATIONS))
+    return list(islice(found, schema.MAX_VIOLATIONS))
 
 
-def _find_texts(
-    value: Json,
-    steps: Sequence[str],
-    path: str,
-    parent: JsonMapping,
-) -> Iterator[tuple[str, str, JsonMapping]]:
-    """Yield (pointer, text, innermost object around it) of each string at the end of `steps`."""
-    if not steps:
-        if isinstance(value, str):
-            yield path, value, parent
-    elif steps[0] == "*" and isinstance(value, list):
-        for index, entry in enumerate(value):
-            yield from _find_texts(entry, steps[1:], f"{path}/{index}", parent)
-    elif isinstance(value, dict):
-        yield from _find_texts(value.get(steps[0]), steps[1:], f"{path}/{steps[0]}", value)
+def _find_codes(
+    place: Place, values: Sequence[tuple[str, Json, JsonMapping]]
+) -> Iterator[tuple[str, str, str, JsonMapping]]:
+    """Yield (table, path, code, innermost object around it) of each code at a place.
+
+    `values` are the (path, value, innermost object around it) in which the place is.
+    """
+    if isinstance(place, str):
+        for path, value, holder in values:
+            if isinstance(value, str):
+                yield place, path, value, holder
+    elif isinstance(place, list):
+        entries = [
+            (f"{path}/{index}", entry, holder)
+            for path, value, holder in values
+            if isinstance(value, list)
+            for index, entry in enumerate(value)
+        ]
+        yield from _find_codes(place[0], entries)
+    else:
+        for name, inner in place.items():
+            members = [
+                (f"{path}/{name}", value.get(name), value)
+                for path, value, _ in values
+                if isinstance(value, dict)
+            ]
+            yield from _find_codes(inner, members)
 
 
-def _is_abroad(address: JsonMapping) -> bool:
-    """Return whether an address is outside Malaysia, where a state is free text. Portal: 10.4"""
-    return address.get("country", HOME) != HOME
+def _is_free(place: Place, holder: JsonMapping) -> bool:
+    """Return whether a member is free text: a state outside Malaysia. Portal: 10.4"""
+    return place == "states" and holder.get("country", "MYS") != "MYS"
 
 
 def describe_unknown_code(table: str, code: str) -> str:
     """Return the message for an unknown code, with the nearest code if there is a similar one."""
     quoted = code if len(code) <= MAX_QUOTED else code[:MAX_QUOTED] + "…"
     title = "MSIC codes" if table == "msic" else table.replace("_", " ")
-    return f'"{quoted}" is not in the table of {title}{_suggest(table, code)}.'
-
-
-def _suggest(table: str, code: str) -> str:
-    meant = find_nearest(table, code)
-    if meant is None:
-        return ""
-    described = shorten(get_names(table).get(meant, ""), 80, placeholder=" …")
-    return f'; the nearest code is "{meant}"' + (f" ({described})" if described else "")
+    text = f'"{quoted}" is not in the table of {title}'
+    if meant := find_nearest(table, code):
+        text += f'; the nearest code is "{meant}"'
+        if described := shorten(get_names(table).get(meant, ""), 80, placeholder=" …"):
+            text += f" ({described})"
+    return f"{text}."
