@@ -27,23 +27,7 @@ from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.parties import STATE_ABROAD, is_abroad
 from service.documents.ubl.references import get_reference_numbers
-from service.documents.unit_names import get_unit_name
 from service.json_types import JsonMapping, JsonObject
-
-
-class TaxRow(NamedTuple):
-    """The sums of one tax type at one rate over all lines."""
-
-    label: str
-    taxable: Decimal
-    tax: Decimal
-
-
-class HomeSums(NamedTuple):
-    """Totals of a document in a foreign currency, converted to MYR."""
-
-    tax: Decimal
-    payable: Decimal
 
 
 class Printout(NamedTuple):
@@ -72,27 +56,25 @@ class Printout(NamedTuple):
         return any(line.discount or line.charge for line in self.sums.lines)
 
     @property
-    def tax_rows(self) -> list[TaxRow]:
-        """Return a row for each tax type and rate: types and rates in the order of the lines.
+    def tax_rows(self) -> list[tuple[str, Decimal, Decimal]]:
+        """Return (label, taxable amount, tax) of each tax type and rate over all lines.
 
-        They sum to the document's total tax.
+        Types and rates are in the order of the lines, and sum to the document's total tax.
         """
         totals = sum_taxes(self.sums.lines, _get_rate)
         types = list(dict.fromkeys(rate.type for rate in totals))
         return [
-            TaxRow(_describe_rate(rate), totals[rate].taxable, totals[rate].tax)
+            (_describe_rate(rate), totals[rate].taxable, totals[rate].tax)
             for rate in sorted(totals, key=lambda rate: types.index(rate.type))
         ]
 
     @property
-    def home_sums(self) -> HomeSums | None:
-        """Return the totals in MYR, rounded half up, or None for a document in MYR or no rate."""
+    def home_sums(self) -> tuple[Decimal, Decimal] | None:
+        """Return (tax, payable) in MYR, rounded half up, or None in MYR or without a rate."""
         if self.currency == document.HOME_CURRENCY or not self.exchange_rate:
             return None
-        return HomeSums(
-            tax=convert_home(self.sums.tax, self.exchange_rate),
-            payable=convert_home(self.sums.payable, self.exchange_rate),
-        )
+        rate = self.exchange_rate
+        return convert_home(self.sums.tax, rate), convert_home(self.sums.payable, rate)
 
 
 def convert_home(amount: Decimal, exchange_rate: Decimal | int) -> Decimal:
@@ -206,6 +188,8 @@ _TEXTS: dict[str, JsonObject] = json_codec.load_data(__file__)
 TITLES: dict[str, str] = _TEXTS["titles"]
 #: Status -> [mark across the page, explanation]; a Valid document has none.
 MARKS: dict[str, list[str]] = _TEXTS["marks"]
+#: Code of a common unit -> [name of one, name of several]. The portal's names are not for print.
+COMMON_UNITS: dict[str, list[str]] = _TEXTS["units"]
 
 
 def get_titles(kind: str, consolidated: bool = False) -> tuple[str, str]:
@@ -304,7 +288,6 @@ UNTAXED = {"06": "No tax", "E": "Tax exempt"}
 
 
 def tax_name(kind: str) -> str:
-    """Return the name of a tax type."""
     return UNTAXED.get(kind) or get_names("tax_types").get(kind, kind)
 
 
@@ -324,7 +307,10 @@ def _percent(percentage: Decimal) -> str:
 def quantity(unit: JsonMapping) -> str:
     """Format the {code, count} of a line as 12 kg, or as 12 if it has no unit code."""
     count, code = unit["count"], unit.get("code")
-    return f"{plain(count)} {get_unit_name(code, count)}" if code else plain(count)
+    if not code:
+        return plain(count)
+    one, several = COMMON_UNITS.get(code) or [get_names("units").get(code, code)] * 2
+    return f"{plain(count)} {one if count == 1 else several}"
 
 
 # Times
