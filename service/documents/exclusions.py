@@ -4,13 +4,13 @@ The table `tables/consolidation_exclusions.json` has the activities with their c
 MSIC codes of the companies whose sales they are, and the days from which they are excluded.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from service.json_types import JsonMapping
 
@@ -18,7 +18,7 @@ from service.json_types import JsonMapping
 GENERAL = frozenset({"004", "022"})
 
 
-class LargestSale(NamedTuple):
+class LargestSale(msgspec.Struct, frozen=True):
     """The largest value in MYR of a sale that can be consolidated, of sales from a day on."""
 
     since: date
@@ -45,8 +45,7 @@ class Exclusion(NamedTuple):
     alternative: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True, rename={"name": "activity"}):
     """An activity whose sales since a day must not be consolidated.
 
     A line belongs to it by one of `classifications`. It also belongs to it if the MSIC code of the
@@ -56,10 +55,10 @@ class Activity:
 
     name: str
     since: date
-    self_billed: bool
-    classifications: frozenset[str]
-    msic: tuple[str, ...]
-    msic_classifications: frozenset[str]
+    self_billed: bool = False
+    classifications: frozenset[str] = frozenset()
+    msic: tuple[str, ...] = ()
+    msic_classifications: frozenset[str] = frozenset()
 
     def exclude(self, given: frozenset[str], line: int, business: Business) -> Exclusion | None:
         """Return the exclusion of a line with the given classifications, or None."""
@@ -96,21 +95,11 @@ def find_excluded_line(
     return None
 
 
-def _read_activity(entry: JsonMapping) -> Activity:
-    return Activity(
-        entry["activity"],
-        date.fromisoformat(entry["since"]),
-        entry.get("self_billed", False),
-        frozenset(entry.get("classifications", ())),
-        tuple(entry.get("msic", ())),
-        frozenset(entry.get("msic_classifications", ())),
-    )
+class _Table(msgspec.Struct):
+    largest_sale: LargestSale
+    activities: tuple[Activity, ...]
 
 
-_TABLE = json.loads(
-    (Path(__file__).with_name("tables") / "consolidation_exclusions.json").read_text("utf-8")
-)
-LARGEST_SALE = LargestSale(
-    date.fromisoformat(_TABLE["largest_sale"]["since"]), Decimal(_TABLE["largest_sale"]["amount"])
-)
-ACTIVITIES = tuple(map(_read_activity, _TABLE["activities"]))
+_FILE = Path(__file__).with_name("tables") / "consolidation_exclusions.json"
+_TABLE = msgspec.json.decode(_FILE.read_bytes(), type=_Table)
+LARGEST_SALE, ACTIVITIES = _TABLE.largest_sale, _TABLE.activities

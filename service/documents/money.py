@@ -4,6 +4,7 @@ Only this module computes amounts; sums that a client sends are ignored. Lines h
 shape, numbers are int or Decimal, amounts are in the document's currency. Spec: Line item
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import partial
@@ -107,9 +108,6 @@ class TaxTotal(NamedTuple):
     at_rate: Decimal = ZERO
 
 
-_NO_TAX = TaxTotal()
-
-
 class Totals(NamedTuple):
     """The amounts of a document.
 
@@ -162,11 +160,6 @@ _sum_charges = partial(_sum_adjustments, "charges")
 def round_cents(number: Decimal | int | str) -> Decimal:
     """Round a number half up to 0.01; the result has exactly two decimals."""
     return Decimal(number).quantize(CENT, context=EXACT)
-
-
-def _round(number: Decimal) -> Decimal:
-    """Round as round_cents does, inside the context EXACT."""
-    return number.quantize(CENT)
 
 
 def count_decimals(number: Decimal) -> int:
@@ -257,12 +250,12 @@ def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> d
 
     Taxes of one line with the same key share its taxable amount, which counts once. Portal: 10.7
     """
-    sums: dict[Key, TaxTotal] = {}
+    sums: defaultdict[Key, TaxTotal] = defaultdict(TaxTotal)
     for line in lines:
         counted: set[Key] = set()
         for tax in line.taxes:
             key = read_key(tax)
-            taxable, amount, at_rate = sums.get(key, _NO_TAX)
+            taxable, amount, at_rate = sums[key]
             if key not in counted:
                 taxable += tax.taxable
                 counted.add(key)
@@ -295,15 +288,11 @@ def find_noise(items: Sequence[JsonMapping]) -> Iterator[dict[str, str]]:
             if type(number) is not Decimal or _is_short(number, WRITTEN_DECIMALS):
                 continue
             if count_decimals(number.normalize(EXACT)) > WRITTEN_DECIMALS:
-                yield violation(
-                    f"/lineItems/{index}/unit/{name}", "decimals", _describe_noise(number)
-                )
-
-
-def _describe_noise(number: Decimal) -> str:
-    with localcontext(EXACT):
-        meant = number.quantize(Decimal(1).scaleb(-WRITTEN_DECIMALS)).normalize()
-    return f"The number must have at most {WRITTEN_DECIMALS} decimals. Did you mean {meant:f}?"
+                step = Decimal(1).scaleb(-WRITTEN_DECIMALS)
+                meant = number.quantize(step, context=EXACT).normalize(EXACT)
+                limit = f"The number must have at most {WRITTEN_DECIMALS} decimals."
+                path = f"/lineItems/{index}/unit/{name}"
+                yield violation(path, "decimals", f"{limit} Did you mean {meant:f}?")
 
 
 def _find_errors(body: JsonMapping) -> Iterator[AmountError]:
@@ -334,7 +323,7 @@ def _compute_line(item: JsonMapping) -> LineAmounts:
     """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
     count = read_number(unit, "count", "/unit")
-    subtotal = _round(read_number(unit, "price", "/unit") * count)
+    subtotal = (read_number(unit, "price", "/unit") * count).quantize(CENT)
     discount = _compute_adjustment(item, "discount", subtotal)
     charge = _compute_adjustment(item, "charge", subtotal)
     net = subtotal
@@ -354,10 +343,10 @@ def _compute_adjustment(item: JsonMapping, name: str, subtotal: Decimal) -> Adju
     if not given:
         return None
     if "amount" in given or "rate" not in given:
-        amount = _round(read_number(given, "amount", f"/{name}"))
+        amount = read_number(given, "amount", f"/{name}").quantize(CENT)
         return Adjustment(amount, None, given.get("reason"))
     factor = read_number(given, "rate", f"/{name}") * CENT
-    return Adjustment(_round(subtotal * factor), factor, given.get("reason"))
+    return Adjustment((subtotal * factor).quantize(CENT), factor, given.get("reason"))
 
 
 def _compute_taxes(details: Sequence[JsonMapping], net: Decimal, count: Decimal) -> tuple[Tax, ...]:
@@ -375,9 +364,9 @@ def _compute_tax(detail: JsonMapping, net: Decimal, count: Decimal) -> Tax:
     if "perUnitAmount" in rate:
         per_unit = read_number(rate, "perUnitAmount")
         units = read_number(rate, "unitCount") if "unitCount" in rate else count
-        return Tax(tax_type, net, None, per_unit, units, _round(per_unit * units))
+        return Tax(tax_type, net, None, per_unit, units, (per_unit * units).quantize(CENT))
     percentage = read_number(rate, "percentage") if "percentage" in rate else NOTHING
-    return Tax(tax_type, net, percentage, None, None, _round(net * percentage * CENT))
+    return Tax(tax_type, net, percentage, None, None, (net * percentage * CENT).quantize(CENT))
 
 
 def _check_limits(excluding: Decimal, largest: Decimal) -> None:
@@ -395,7 +384,7 @@ def _check_limits(excluding: Decimal, largest: Decimal) -> None:
 
 def _read_prepaid(body: JsonMapping) -> Decimal:
     prepayment = body.get("prepayment")
-    return _round(read_number(prepayment, "amount", "/prepayment")) if prepayment else ZERO
+    return read_number(prepayment, "amount", "/prepayment").quantize(CENT) if prepayment else ZERO
 
 
 def _read_rounding(body: JsonMapping) -> Decimal:
@@ -409,7 +398,7 @@ def _read_rounding(body: JsonMapping) -> Decimal:
     rounding = _parse_number(value, path)
     if count_decimals(rounding.normalize()) > 2:
         raise AmountError(path, "The rounding must have at most 2 decimals.")
-    return _round(rounding)
+    return rounding.quantize(CENT)
 
 
 def _compute_payable(including: Decimal, prepaid: Decimal, rounding: Decimal) -> Decimal:
