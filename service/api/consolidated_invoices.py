@@ -145,7 +145,8 @@ async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> w
         },
         "invoices": plan.ids,
         "left_out": plan.left_out,
-        "submitted_count": omitted + plan.count_left_out(consolidation.SUBMITTED),
+        "submitted_count": omitted
+        + sum(entry["reason"] == consolidation.SUBMITTED for entry in plan.left_out),
         "refusals": wanted.violations(at),
     }
     return responses.json_response({"data": data})
@@ -243,7 +244,7 @@ def _common_period(rows: list[Row], ids: list[int], config: Config) -> consolida
     """Return the period of the first named invoice that exists, or None."""
     dates = {row["id"]: row["issue_date"] for row in rows}
     first = next((dates[invoice_id] for invoice_id in ids if invoice_id in dates), None)
-    return first and _period(consolidation.get_month(first, config.time_zone), config)
+    return first and _period(first.astimezone(config.time_zone).date().replace(day=1), config)
 
 
 def _period(month: date, config: Config) -> consolidation.Period:

@@ -42,7 +42,6 @@ FAMILIES = {
 }
 
 CLASSIFICATION = "004"
-UNIT = "C62"
 
 MAX_INVOICES = 10_000
 #: Limit of the lines' size. Of the portal's 300,000 bytes the rest is for the header and the
@@ -80,11 +79,6 @@ def make_period(month: date, time_zone: tzinfo, days: int) -> Period:
     return Period(month, *(datetime.combine(day, time(), time_zone) for day in midnights))
 
 
-def get_month(instant: datetime, time_zone: tzinfo) -> date:
-    """Return the first day of the month that contains the instant."""
-    return instant.astimezone(time_zone).date().replace(day=1)
-
-
 #: A row of the view consolidation_candidates.
 InvoiceRow = TypeVar("InvoiceRow", bound=Row)
 
@@ -102,11 +96,6 @@ class ConsolidationTerms:
     time_zone: tzinfo
     relaxed_until: date | None = None
     msic: str = ""
-
-    @property
-    def business(self) -> Business:
-        """The company as the issuer of the invoices."""
-        return Business(self.msic, "SELF_BILLED" in self.type)
 
     def get_day(self, invoice: Row) -> date:
         """Return the day of a sale."""
@@ -171,8 +160,6 @@ INVOICE_RULES: tuple[InvoiceRule, ...] = (
     ),
 )
 
-#: The code of an invoice whose sale belongs to an activity of exclusions.py.
-ACTIVITY = "activity"
 LACKS_TAX = (
     "tax",
     "A line of the invoice has no tax, a tax without a rate, or an exemption without a reason.",
@@ -259,10 +246,10 @@ def _find_line_refusal(
     """Return the refusal of an eligible invoice because of its lines, or None."""
     day = terms.get_day(invoice)
     if not terms.relaxes(day):
-        exclusion = find_excluded_line(line_items, terms.business, day)
-        if exclusion:
-            parts = (exclusion.reason, terms.business.remedy, exclusion.alternative)
-            return ACTIVITY, " ".join(filter(None, parts))
+        business = Business(terms.msic, "SELF_BILLED" in terms.type)
+        if exclusion := find_excluded_line(line_items, business, day):
+            parts = (exclusion.reason, business.remedy, exclusion.alternative)
+            return "activity", " ".join(filter(None, parts))
     return LACKS_TAX if any(lacks_tax(item) for item in line_items) else None
 
 
@@ -323,10 +310,6 @@ class ConsolidationPlan:
     size: int = 0
     is_full: bool = False
     _latest_runs: dict[TaxGroup, Run] = field(default_factory=dict[TaxGroup, Run])
-
-    def count_left_out(self, reason: str) -> int:
-        """Return how many invoices are left out for a reason."""
-        return sum(entry["reason"] == reason for entry in self.left_out)
 
     def take(self, invoices: Iterable[Row], sources: Iterable[Row]) -> None:
         """Add eligible invoices; `sources` are their rows of consolidation_lines.
@@ -458,7 +441,7 @@ def _build_line(line_id: str, run: Run) -> JsonObject:
         "id": line_id,
         "description": receipts,
         "classifications": [CLASSIFICATION],
-        "unit": {"code": UNIT, "price": run.taxes[0].taxable, "count": 1},
+        "unit": {"code": "C62", "price": run.taxes[0].taxable, "count": 1},
         **({"taxExemptionReason": reason} if reason else {}),
     }
     return {**item, "taxDetails": [_build_tax_detail(item, tax) for tax in run.taxes]}

@@ -38,7 +38,6 @@ REGISTRATIONS = {
     TOURISM: ("tourism tax", "tourismTaxRegistrationNumber"),
 }
 NO_NUMBER = ("", NOT_GIVEN)
-ISSUE_MEMBERS = ("issueDateTime", "adjustmentNoteIssueDate")
 _OFFSET = re.compile(r"([Zz]|[+-][0-9]{2}:?[0-9]{2})$")
 WITHOUT_OFFSET = (
     "{} has no offset, so that it is read as UTC. Malaysian time is 8 hours ahead: end it with "
@@ -68,7 +67,7 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
 
     `lines` are its amounts, `day` is that of its issue.
     """
-    for member in ISSUE_MEMBERS:
+    for member in ("issueDateTime", "adjustmentNoteIssueDate"):
         text = source.get(member)
         if isinstance(text, str) and not _OFFSET.search(text.strip()):
             yield Doubt("TimeOffset", f"/{member}", WITHOUT_OFFSET.format(member))

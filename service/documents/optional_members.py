@@ -49,10 +49,7 @@ def read_stored_body(text: str) -> JsonObject:
 
 def join_exports(rows: Iterable[Row]) -> str:
     """Return the texts of exports with their optional members, each after a comma."""
-    parts = [
-        part for row in rows for part in (_start_export(row["optional_members"]), row["export"])
-    ]
-    return "".join(parts)
+    return "".join(_start_export(row["optional_members"]) + row["export"] for row in rows)
 
 
 @lru_cache(1000)

@@ -18,9 +18,8 @@ from service.documents.signing.private_key import (
     find_key_problem,
     make_error,
     read_key,
-    sign,
 )
-from service.documents.ubl.parties import normalize_identifier, normalize_tin
+from service.documents.ubl.parties import normalize_tin
 from service.errors import violation
 from service.json_types import JsonObject
 
@@ -34,17 +33,19 @@ OTHER_KEY = "key is not the private key of the certificate."
 ISSUER_FORMS = {"rfc2253": (-1, "="), "encoded": (1, "="), "rfc2253_blanks": (-1, " = ")}
 DEFAULT_FORM = "rfc2253"
 
-#: Member of the subject -> (its title, the company's fact that it must equal, the portal's codes
-#: if it is absent and if it differs).
-IDENTITIES = {
-    "tin": ("organisation identifier (2.5.4.97)", "TIN", "DS307", "DS311"),
-    "registration": (
+#: (member of the subject, its title, the column of the company that it must equal, the name of the
+#: column, the portal's codes if the member is absent and if it differs).
+IDENTITIES = (
+    ("tin", "organisation identifier (2.5.4.97)", "tin_code", "TIN", "DS307", "DS311"),
+    (
+        "registration",
         "serial number of the subject (2.5.4.5)",
+        "registration_number",
         "registration number",
         "DS306",
         "DS312",
     ),
-}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,6 @@ class Signer:
 
     certificate: Certificate
     key: rsa.RSAPrivateKey
-
-    def sign(self, content: bytes) -> bytes:
-        """Return the signature of the content."""
-        return sign(self.key, content)
 
     def can_sign(self) -> bool:
         """Return whether the certificate's public key verifies a signature of the key."""
@@ -217,19 +214,11 @@ def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator
 
 
 def _find_identity_warnings(certificate: Certificate, company: Row | None) -> Iterator[str]:
-    own = (
-        None
-        if company is None
-        else {
-            "tin": normalize_tin(company["tin_code"]),
-            "registration": normalize_identifier(company["registration_number"]),
-        }
-    )
-    for member, (title, fact, absent, different) in IDENTITIES.items():
-        found = normalize_identifier(getattr(certificate, member)).upper()
+    for member, title, column, fact, absent, different in IDENTITIES:
+        found = normalize_tin(getattr(certificate, member))
         if not found:
             yield f"The signing certificate has no {title}; the portal rejects it with {absent}."
-        elif own and found != own[member].upper():
+        elif company is not None and found != normalize_tin(company[column]):
             yield (
                 f"The {title} of the signing certificate is {found}, not the company's {fact}: "
                 "the portal accepts that from an intermediary only, "

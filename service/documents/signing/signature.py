@@ -9,6 +9,7 @@ import base64
 import hashlib
 from datetime import UTC, datetime
 
+from service.documents.signing import private_key
 from service.documents.signing.certificate import Certificate, Signer
 from service.documents.ubl.document import encode
 from service.documents.ubl.elements import value
@@ -34,7 +35,9 @@ def sign(document: JsonObject, signer: Signer, signed_at: datetime) -> bytes:
     of the signer's certificate.
     """
     content = encode(remove_signature(document))
-    return insert_signature(content, signer.certificate, signer.sign(content), signed_at)
+    return insert_signature(
+        content, signer.certificate, private_key.sign(signer.key, content), signed_at
+    )
 
 
 def remove_signature(document: JsonObject) -> JsonObject:

@@ -90,8 +90,6 @@ COLUMNS = {
 
 _PHONE_MARKS = re.compile(r"[\s()\[\].\u2010-\u2015\u2212-]+")
 _NUMBER_MARKS = re.compile(r"[\s\u200b-\u200d\u2060\ufeff-]+")
-_BLANKS = re.compile(r"\s+")
-_SEPARATORS = re.compile(r"[,;]+")
 
 #: A Malaysian number after 0 or 60: Klang Valley, other areas, or mobile.
 _HOME_PHONE = re.compile(r"(?:(?:\+|00)?600?|0)(3[0-9]{8}|[4-9][0-9]{7}|1[0-9]{8,9})")
@@ -114,7 +112,6 @@ def make_issuer_party(issuer: JsonMapping) -> Party:
 
 
 def build_supplier(party: Party) -> Element:
-    """Build the supplier."""
     industry = get_industry(party)
     return [
         entry(
@@ -218,7 +215,7 @@ def normalize_identifier(number: str | None) -> str:
 
 def _clean_tax_numbers(given: str | None) -> str:
     """Return the registrations for a tax, separated by semicolons. Portal: 10.3"""
-    return _SEPARATORS.sub(";", _BLANKS.sub("", clean_text(given)))
+    return re.sub("[,;]+", ";", "".join(clean_text(given).split()))
 
 
 def get_general_tin(party: Party, general_tins: Mapping[str, str]) -> str | None:
@@ -262,18 +259,13 @@ def has_state_only(address: JsonMapping) -> bool:
     return line == NOT_GIVEN and state != ""
 
 
-def _get_postcode(address: JsonMapping) -> str | None:
-    """Return the postcode. It is optional, and NA is none. Portal: 10.4"""
-    postcode = clean_text(address.get("zipCode"))
-    return None if postcode == NOT_GIVEN else postcode
-
-
 def _build_address(
     address: JsonMapping, element: Callable[..., Element | None]
 ) -> dict[str, Element | None]:
+    postcode = clean_text(address.get("zipCode"))  # It is optional, and NA is none.
     return {
         "CityName": element(address.get("city"), 50),
-        "PostalZone": optional(_get_postcode(address)),
+        "PostalZone": optional("" if postcode == NOT_GIVEN else postcode),
         "CountrySubentityCode": element(_get_state(address)),
         "AddressLine": [{"Line": value(line)} for line in _get_address_lines(address)],
         "Country": group(

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from service.documents.ubl.elements import Element, clean_text, group, optional, value
 from service.json_types import JsonObject
 
-#: The UUID of an original that was issued outside the portal. Portal: 10.11
-NO_UUID = "NA"
 AGREEMENT = "FTA"
 
 _COMMA = re.compile(r"\s*,\s*")
@@ -28,7 +26,8 @@ def build_billing_references(
 
 
 def _build_original(original: Mapping[str, str]) -> JsonObject:
-    return {"ID": value(original["number"]), "UUID": value(original.get("uuid") or NO_UUID)}
+    # An original that was issued outside the portal has none. Portal: 10.11
+    return {"ID": value(original["number"]), "UUID": value(original.get("uuid") or "NA")}
 
 
 def build_document_references(references: Sequence[Mapping[str, str]]) -> Element:
