@@ -117,10 +117,8 @@ MAX_SEARCHED = 30
 MAX_QUOTED = 60
 
 
-class _Current:
-    """The version of the tables that new requests use."""
-
-    tables = BUILT_IN
+#: The version of the tables that new requests use.
+_latest = BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,8 @@ def replace_tables(imported: Iterable[CodeTable]) -> None:
 
     They replace all that were imported before, at once: work that has pinned its tables keeps them.
     """
-    _Current.tables = {**BUILT_IN, **{table.name: table for table in imported}}
+    global _latest
+    _latest = {**BUILT_IN, **{table.name: table for table in imported}}
     _fold.cache_clear()
 
 
@@ -163,7 +162,7 @@ def pin_tables() -> None:
 
     The task makes at most MAX_SEARCHES searches for similar codes.
     """
-    _pinned.set(_Work(_Current.tables))
+    _pinned.set(_Work(_latest))
 
 
 @contextmanager
@@ -182,7 +181,7 @@ def get_tables() -> Tables:
 
 
 def _get_work() -> _Work:
-    return _pinned.get() or _Work(_Current.tables)
+    return _pinned.get() or _Work(_latest)
 
 
 def get_names(table: str) -> Mapping[str, str]:
