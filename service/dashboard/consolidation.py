@@ -70,7 +70,6 @@ async def _render_plan(
         failed.status if failed else 200,
         summary=summary,
         plan=plan,
-        details={"month": month, "type": kind, "details": 1},
         month=month,
         type=kind,
         types=CONSOLIDATED.t["types"],

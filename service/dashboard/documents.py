@@ -43,7 +43,6 @@ from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
-from service.documents.printing import tax_name
 from service.documents.rows import Row
 from service.errors import ValidationError
 from service.http.access import read_own
@@ -245,7 +244,6 @@ async def show_document(
         number=str(record[kind.code]),
         sums=sums,
         lines=_describe_lines(record, sums, currency),
-        tax_name=tax_name,
         submitted=submitted,
         latest_errors=latest_errors,
         is_for_operator=bool(latest_errors) and record["last_submission"]["code"] in FOR_OPERATOR,

@@ -170,7 +170,6 @@ FILTERS: Mapping[str, Callable[..., object]] = {
         field_name,
         portal_field,
         month,
-        printing.price,
-        printing.quantity,
+        printing.tax_name,
     )
 }

@@ -18,7 +18,6 @@ from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents.consolidation import Period, make_period
-from service.documents.printing import tax_name
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
 from service.http.access import read_own_with
@@ -87,7 +86,6 @@ async def show_overview(request: web.Request) -> web.Response:
         counts=by_list,
         amounts=found["amounts"],
         taxes=found["taxes"],
-        tax_name=tax_name,
         bars=list(_fill_days(found["days"], found["today"].date())),
         most=max((row["records"] for row in found["days"]), default=0),
         month=found["month"],
