@@ -41,7 +41,6 @@ class Invited:
 
 
 def is_email(text: str) -> bool:
-    """Return whether a text has the form of an e-mail address."""
     return len(text) <= 254 and _EMAIL.fullmatch(text) is not None
 
 
@@ -66,7 +65,7 @@ async def invite(
         name = person.name.strip()
         user_id = await sql.user_insert(conn, email=person.email, name=name)
         if by is not None:
-            await _check_change(conn, company_id, by, user_id, role)
+            _check_change(await _lock_members(conn, company_id), by, user_id, role)
         accepted = await sql.member_put(
             conn, company_id=company_id, user_id=user_id, role=role, name=name
         )
@@ -79,11 +78,12 @@ async def change_role(
     """Give a person of a company another role. Raises NotFound, BadRequest, and as `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        if user_id not in await _lock_members(conn, company_id):
+        members = await _lock_members(conn, company_id)
+        if user_id not in members:
             raise NotFound(TEXTS["settings"]["people"]["unknown"])
         if role not in RIGHTS:
             raise BadRequest(TEXTS["settings"]["people"]["incomplete"])
-        await _check_change(conn, company_id, by, user_id, role)
+        _check_change(members, by, user_id, role)
         accepted = await sql.member_put(
             conn, company_id=company_id, user_id=user_id, role=role, name=None
         )
@@ -94,7 +94,7 @@ async def remove(database: Database, company_id: int, user_id: int, by: int) -> 
     """Remove a person from a company. Raises Forbidden, NotFound, and Conflict: see `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        await _check_change(conn, company_id, by, user_id, None)
+        _check_change(await _lock_members(conn, company_id), by, user_id, None)
         await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="remove")
 
 
@@ -123,31 +123,23 @@ async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -
     await sql.user_lock(conn, user_id=user_id)
     members = await _lock_members(conn, company_id)
     member = members.get(user_id)
-    await _check_change(conn, company_id, by, user_id, member and member.role)
+    _check_change(members, by, user_id, member and member.role)
     accepted = await read_companies(conn, user_id)
     if company_id in accepted and len(accepted) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])
 
 
-async def _check_change(
-    conn: Connection, company_id: int, by: int, user_id: int, role: str | None
-) -> None:
-    """Lock the people of a company, and raise an error if a role may not be changed.
+def _check_change(members: Mapping[int, Member], by: int, user_id: int, role: str | None) -> None:
+    """Raise an error if a role may not be changed. `role` is the new one, None to remove a person.
 
-    `role` is the new one, None to remove the person. All roles are locked, so that two owners
-    cannot remove each other at the same time.
+    All `members` are locked, so that two owners cannot remove each other at the same time.
     """
-    members = await _lock_members(conn, company_id)
     former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
     changed = [each for each in (former and former.role, role) if each is not None]
-    changer = members.get(by)
-    if (
-        changer is None
-        or not changer.is_accepted
-        or not all(may_change(changer.role, each) for each in changed)
-    ):
+    changer = _get_accepted_role(members, by)
+    if not all(may_change(changer, each) for each in changed):
         raise Forbidden(TEXTS["errors"]["no_right"])
     if former is None and len(members) >= MOST_PEOPLE:
         raise Conflict(TEXTS["settings"]["people"]["too_many"])
@@ -160,9 +152,14 @@ async def check_administers(conn: Connection, company_id: int, by: int) -> None:
 
     The roles stay as they are until the transaction ends.
     """
-    member = (await _lock_members(conn, company_id)).get(by)
-    if member is None or not member.is_accepted or ADMINISTER not in RIGHTS[member.role]:
+    role = _get_accepted_role(await _lock_members(conn, company_id), by)
+    if role is None or ADMINISTER not in RIGHTS[role]:
         raise Forbidden(TEXTS["errors"]["no_right"])
+
+
+def _get_accepted_role(members: Mapping[int, Member], user_id: int) -> str | None:
+    member = members.get(user_id)
+    return member.role if member and member.is_accepted else None
 
 
 def _check_owner_stays(members: Mapping[int, Member], user_id: int) -> None:
