@@ -18,6 +18,15 @@ PATHS = {
     "adjustment note": "/notes",
     "consolidated invoice": "/consolidated",
 }
+#: The labels of members, as the forms of the settings have them.
+LABELS = {
+    **TEXTS["settings"]["profile"]["fields"],
+    **{
+        f"setting.{name}": WORDS["prefix"].format(name=label)
+        for name, label in TEXTS["settings"]["numbers"]["prefixes"].items()
+    },
+    **WORDS["members"],
+}
 TAXES = "default_tax_types_and_rates"
 #: Members whose values are instants.
 _INSTANT = re.compile(r"(_at|not_before|not_after)$")
@@ -53,27 +62,16 @@ def _describe_subject(row: JsonMapping) -> Markup:
 
 def describe_changes(row: JsonMapping, zone: ZoneInfo) -> list[Markup]:
     """Return the changed members of an entry in words, such as: City: from Ipoh to Klang."""
-    labels = _label_members()
     changes: JsonMapping = json_codec.loads((row["changes"] or "{}").encode())
-    known = [name for name in labels if name in changes]
+    known = [name for name in LABELS if name in changes]
     described = []
-    for name in [*known, *sorted(changes.keys() - labels.keys())]:
+    for name in [*known, *sorted(changes.keys() - LABELS.keys())]:
         old, new = (_describe_value(name, changes[name][side], zone) for side in ("old", "new"))
         if old != new:  # An empty text that was nothing before is no change.
             kind = "added" if old is None else "removed" if new is None else "changed"
             words = Markup(WORDS["changes"][kind])
-            described.append(words.format(name=labels.get(name, name), old=old, new=new))
+            described.append(words.format(name=LABELS.get(name, name), old=old, new=new))
     return described
-
-
-def _label_members() -> dict[str, str]:
-    """Return the labels of members as the forms of the settings have them."""
-    settings = TEXTS["settings"]
-    prefixes = {
-        f"setting.{name}": WORDS["prefix"].format(name=label)
-        for name, label in settings["numbers"]["prefixes"].items()
-    }
-    return {**settings["profile"]["fields"], **prefixes, **WORDS["members"]}
 
 
 def _describe_value(name: str, value: object, zone: ZoneInfo) -> str | None:

@@ -10,16 +10,10 @@ from service.documents.states import LOCKED
 from service.json_types import JsonMapping
 
 TEXT = TEXTS["outcomes"]
-#: Key of a text that holds for the statuses without one of their own.
-ANY = "any"
 #: Codes of failures whose errors are for the operator of the service. A sentence replaces them.
 FOR_OPERATOR = ("sending_held", "number_at_portal", "portal_credentials_refused")
 #: Codes of warnings that are for programs and for people who administer the company.
 FOR_ADMINISTRATOR = ("Certificate", "UnknownMember")
-#: Notices of actions that submit.
-SUBMITTING = ("submit", "save_submit")
-#: States in which the outcome of a submission is not known. In other states it is being sent.
-OPEN_STATES = ("Uncertain", "NeedsPerson")
 
 
 def describe_notice(notice: str, record: JsonMapping, has_findings: bool) -> Notice | None:
@@ -32,16 +26,17 @@ def describe_notice(notice: str, record: JsonMapping, has_findings: bool) -> Not
     if texts is None:
         text = TEXTS["notices"].get(notice)
         return text and Notice(text)
-    has_failed = notice in SUBMITTING and status not in LOCKED
+    has_failed = notice in ("submit", "save_submit") and status not in LOCKED
     if has_failed and not has_findings:
         status = "without_findings"
-    text = texts.get(status, texts.get(ANY))
+    text = texts.get(status, texts.get("any"))
     return text and Notice(text, "warn" if has_failed else "good")
 
 
 def describe_submitting(state: str, is_held: bool) -> str:
     """Return why a submission has no outcome yet, by its state."""
-    return TEXT["submitting"]["Held" if is_held else state if state in OPEN_STATES else "Sending"]
+    texts = TEXT["submitting"]
+    return texts.get("Held" if is_held else state, texts["Sending"])
 
 
 def describe_failure(action: str, answer: Answer) -> str:

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from service.dashboard.activity import _label_members
+from service.dashboard.activity import LABELS
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_requests import cancel_latest, create_record, expect, request_json
 from tests.conftest import Client
@@ -75,7 +75,7 @@ async def test_entries_link_to_the_pages_of_documents_that_exist(
 
 
 async def test_every_member_of_an_entry_has_a_label(owner: asyncpg.Connection) -> None:
-    labels = _label_members().keys()
+    labels = LABELS.keys()
     columns = await owner.fetch(
         "select attname from pg_attribute"
         " where attrelid = 'companies'::regclass and attnum > 0 and not attisdropped"
