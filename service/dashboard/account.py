@@ -28,7 +28,7 @@ async def show_account(request: web.Request) -> web.Response:
     sessions = await own(sql.session_list, token_sha256=session.digest, idle=IDLE, longest=LONGEST)
     rows = await own(sql.user_audit_page, before=before, most=MOST_ENTRIES)
     older = rows[-1]["id"] if len(rows) == MOST_ENTRIES else None
-    return render(request, "account.html", sessions=sessions, rows=rows, older=older)
+    return await render(request, "account.html", sessions=sessions, rows=rows, older=older)
 
 
 @page("POST", f"{PLACE}/sessions/{{id:[0-9]{{1,18}}}}/end")
@@ -43,7 +43,6 @@ async def end_session(request: web.Request) -> web.Response:
 
 @page("POST", f"{PLACE}/sessions/end-others")
 async def end_other_sessions(request: web.Request) -> web.Response:
-    """End all sessions of the person except this one."""
     session = request[SESSION]
     await run_personal(request, sql.sessions_end, user_id=session.user_id, kept=session.digest)
     return redirect(f"{PLACE}?notice=sessions_ended")

@@ -24,7 +24,7 @@ async def show_list(request: web.Request, message: str | None = None) -> web.Res
     """Return a page of requests, newest first."""
     filters = {name: request.query[name] for name in FILTERS if request.query.get(name)}
     found = await read(request, API, {**filters, **read_page(request)})
-    return render(
+    return await render(
         request,
         "requests.html",
         rows=found["data"],

@@ -64,7 +64,7 @@ async def _render_plan(
     reasons = list(failed.violations.values()) or [failed.message] if failed else []
     reasons += [each["message"] for each in (summary or {}).get("refusals", [])]
     plan = await _read_plan(request, wanted, summary) if summary else None
-    return render(
+    return await render(
         request,
         "plan.html",
         failed.status if failed else 200,

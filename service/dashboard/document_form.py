@@ -1,4 +1,4 @@
-"""Forms of documents with lines: their fields, the bodies that they describe, and their totals.
+"""Forms of documents with lines: their fields, and the bodies that they describe.
 
 The name of a field is the JSON Pointer of its member in the body of the API, so that violations are
 shown at their fields. Members of a stored document that the form does not show are kept.
@@ -7,7 +7,7 @@ shown at their fields. Members of a stored document that the form does not show 
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -15,13 +15,8 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
-from service.dashboard.documents import Kind
 from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed
-from service.dashboard.pages import redirect, render
-from service.dashboard.repetition import call_once, find_created, form_key, give_key
-from service.documents import codes, money
-from service.errors import KeyReused
 from service.http.forms import FORM
 from service.json_types import Json, JsonMapping, JsonObject
 
@@ -88,35 +83,7 @@ def refuse(answer: Answer, fields: Fields, body: JsonMapping) -> Form:
     return Form(fields, answer.violations or {"": answer.message}, body, answer.status)
 
 
-def render_form(
-    request: web.Request, form: Form, names: Sequence[str], **values: object
-) -> web.Response:
-    """Return a form. `names` are its fields other than those of lines.
-
-    Violations of members without a field are listed above it.
-    """
-    count = count_lines(form.fields)
-    shown = [*names, *(f"/lineItems/{number}{name}" for number in range(count) for name in LINE)]
-    wrong = _place_messages(form.wrong, shown)
-    focus = form.focus or next((name for name in shown if name in wrong), "")
-    return render(
-        request,
-        "document_form.html",
-        form.status,
-        fields=form.fields,
-        wrong=wrong,
-        unplaced=wrong.keys() - set(shown),
-        lines=count,
-        focus=focus,
-        sums=_compute_totals(form.body),
-        tables=codes.get_all_names(),
-        made=form.made,
-        form_key=form_key(request),
-        **values,
-    )
-
-
-def _place_messages(wrong: Mapping[str, str], shown: Sequence[str]) -> Fields:
+def place_messages(wrong: Mapping[str, str], shown: Sequence[str]) -> Fields:
     """Return messages by the field that shows the member, or the first part of the member."""
     placed: Fields = {}
     for path, message in wrong.items():
@@ -124,36 +91,6 @@ def _place_messages(wrong: Mapping[str, str], shown: Sequence[str]) -> Fields:
         name = next((place for place in places if path and place in shown), path)
         placed[name] = f"{placed[name]} {message}" if name in placed else message
     return placed
-
-
-async def show_created(request: web.Request, kind: Kind, path: str) -> web.Response | None:
-    """Return a redirect for a form without key, or to what the form with this key has created.
-
-    `path` is that of the operation that creates. None: the form is new.
-    """
-    if keyed := give_key(request):
-        return keyed
-    document_id = await find_created(request, path)
-    if document_id is None:
-        return None
-    return redirect(f"{kind.path}/{document_id}?notice=created_before")
-
-
-async def create_document(
-    request: web.Request, kind: Kind, path: str, fields: Fields, body: JsonMapping
-) -> Answer | Form:
-    """Create the document of a form. Return the response, or the form with what is wrong.
-
-    A form that was sent before with other fields shows the document that it has created.
-    """
-    answer = await call_once(request, "POST", path, body)
-    if answer.is_success:
-        return answer
-    form = refuse(answer, fields, body)
-    if answer.value.get("code") != KeyReused.code:
-        return form
-    document_id = await find_created(request, path)
-    return replace(form, made=document_id and f"{kind.path}/{document_id}")
 
 
 def read_fields(request: web.Request) -> tuple[Fields, str]:
@@ -199,12 +136,6 @@ def find_focus(fields: Mapping[str, str], choice: str) -> str:
     return f"/lineItems/{last if number is None else min(number, last)}/description"
 
 
-def render_totals(request: web.Request, body: JsonMapping, currency: str) -> web.Response:
-    """Return the totals of a form alone, for its script."""
-    values = {"sums": _compute_totals(body), "currency": currency, "focus": ""}
-    return render(request, "form_totals.html", **values)
-
-
 def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -> JsonObject:
     """Return the body that fields describe.
 
@@ -212,12 +143,12 @@ def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -
     may show less, such as an instant without seconds.
     """
     body: JsonObject = copy.deepcopy(dict(stored))
-    lines = body.get("lineItems") or []
     # Each stored line is taken once: a hundred copies of a large one would be megabytes.
-    left = dict(enumerate(lines))
-    body["lineItems"] = [
-        left.pop(_find_origin(fields, number), {}) for number in range(count_lines(fields))
-    ]
+    left: dict[int | None, JsonObject] = dict(enumerate(body.get("lineItems") or []))
+    origins = (
+        fields.get(f"/lineItems/{number}/origin", "") for number in range(count_lines(fields))
+    )
+    body["lineItems"] = [left.pop(read_number(origin, 5), {}) for origin in origins]
     shown = describe_body(body, zone)
     for pointer, text in fields.items():
         steps = pointer.split("/")[1:]
@@ -232,12 +163,6 @@ def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -
 def _as_sent(text: str) -> str:
     """Return the text that a browser sends for a field that was not changed."""
     return re.sub(r"[\r\n]", "", text).strip()
-
-
-def _find_origin(fields: Mapping[str, str], number: int) -> int:
-    """Return the place of a line among the stored lines, or -1 for a new line."""
-    origin = read_number(fields.get(f"/lineItems/{number}/origin", ""), 5)
-    return -1 if origin is None else origin
 
 
 def _convert(pointer: str, text: str, zone: ZoneInfo) -> Json:
@@ -288,7 +213,6 @@ def _without_empty(value: object) -> Any:
 
 
 def describe_body(body: JsonMapping, zone: ZoneInfo) -> Fields:
-    """Return the fields of a body."""
     fields = dict(_flatten(body, ""))
     for name in INSTANTS & body.keys():
         fields[f"/{name}"] = describe_instant(datetime.fromisoformat(body[name]), zone)
@@ -298,7 +222,6 @@ def describe_body(body: JsonMapping, zone: ZoneInfo) -> Fields:
 
 
 def describe_instant(at: datetime, zone: ZoneInfo) -> str:
-    """Return the text of a field with an instant."""
     return f"{at.astimezone(zone):%Y-%m-%dT%H:%M}"
 
 
@@ -312,13 +235,3 @@ def _flatten(value: object, pointer: str) -> Iterator[tuple[str, str]]:
             yield from _flatten(entry, f"{pointer}/{index}")
     elif value is not None:
         yield pointer, format(value, "f") if isinstance(value, Decimal) else str(value)
-
-
-def _compute_totals(body: JsonMapping | None) -> money.Totals | None:
-    """Return the totals of a body, or None if its amounts are not valid."""
-    if not body:
-        return None
-    try:
-        return money.compute_document(body)
-    except (money.AmountError, TypeError, AttributeError):
-        return None

@@ -40,7 +40,7 @@ from service.dashboard.outcomes import (
 )
 from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.repetition import take_secrets
-from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
+from service.dashboard.sessions import ADMINISTER, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
 from service.documents.rows import Row
@@ -113,7 +113,6 @@ class Target:
 
     @property
     def label(self) -> str:
-        """The kind and the code."""
         return f"{self.kind.t['one']} {self.code}"
 
 
@@ -168,13 +167,12 @@ def describe_target(kind: Kind, document_id: int, row: JsonMapping | None) -> Ta
     return Target(kind, document_id, str(row["code"]), listed_party(row), row["currency_code"])
 
 
-def read_currency(record: JsonMapping, target: Target | None) -> str:
+def choose_currency(own: str | None, target: Target | None) -> str:
     """Return the currency of a document. That of a note is its target's."""
-    return target.currency if target else record.get("currency_code") or HOME_CURRENCY
+    return target.currency if target else own or HOME_CURRENCY
 
 
 def read_filters(request: web.Request) -> dict[str, str]:
-    """Return the filters of a list page."""
     query = {name: request.query[name].strip() for name in FILTERS if request.query.get(name)}
     return {name: text for name, text in query.items() if text}
 
@@ -200,7 +198,7 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
         wrong = find_messages(error.body)
     found = await read_rows(request, ids)
     rows = [found[document_id] for document_id in ids if document_id in found]
-    return render(
+    return await render(
         request,
         "document_list.html",
         422 if wrong else 200,
@@ -214,9 +212,12 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
 
 
 async def show_document(
-    kind: Kind, request: web.Request, status: int = 200, **more: object
+    kind: Kind,
+    request: web.Request,
+    status: int = 200,
+    message: str | None = None,
+    problems: Sequence[JsonMapping] = (),
 ) -> web.Response:
-    """Return the page of a document."""
     place = f"{kind.api}/{request.match_info['id']}"
     shown = (await call(request, "GET", place)).require_success()
     record: JsonMapping = shown.value
@@ -226,12 +227,12 @@ async def show_document(
         request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
     target = (await read_targets(request, kind, [record])).get(record["id"])
-    currency = read_currency(record, target)
+    currency = choose_currency(record.get("currency_code"), target)
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     latest_errors = find_latest_errors(record, submitted)
     has_findings = bool(latest_errors or (checks and checks.errors))
     created = await take_secrets(request, f"{place}/links")
-    return render(
+    return await render(
         request,
         "document.html",
         status,
@@ -259,7 +260,8 @@ async def show_document(
         is_locked=record["status"] in states.LOCKED,
         created=created,
         picture=_draw_code(created["url"]) if created else None,
-        **{"message": None, "problems": [], **more},
+        message=message,
+        problems=problems,
     )
 
 
@@ -369,9 +371,7 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
     if answer.status == 404:
         raise Failed(answer)
     message, problems = describe_failure(action, answer), answer.value.get("errors", [])
-    return await show_document(
-        kind, request, status=answer.status, message=message, problems=problems
-    )
+    return await show_document(kind, request, answer.status, message, problems)
 
 
 async def show_part(kind: Kind, part: str, request: web.Request) -> web.Response:
@@ -380,16 +380,11 @@ async def show_part(kind: Kind, part: str, request: web.Request) -> web.Response
     return pass_through(answer.require_success())
 
 
-def _declare(kind: Kind) -> None:
-    """Declare the pages of a kind of document."""
-    record = f"{kind.path}/{{id:[0-9]+}}"
-    page("GET", kind.path)(partial(show_list, kind))
-    page("GET", record)(partial(show_document, kind))
-    for action in ("submit", "cancel", "delete"):
-        page("POST", f"{record}/{action}", right=WRITE)(partial(act, kind, action))
-    for part in ("print", "qr.svg", "qr.png", "export"):
-        page("GET", f"{record}/{part}", right=READ)(partial(show_part, kind, part))
-
-
 for _kind in KINDS:
-    _declare(_kind)
+    _record = f"{_kind.path}/{{id:[0-9]+}}"
+    page("GET", _kind.path)(partial(show_list, _kind))
+    page("GET", _record)(partial(show_document, _kind))
+    for _action in ("submit", "cancel", "delete"):
+        page("POST", f"{_record}/{_action}", right=WRITE)(partial(act, _kind, _action))
+    for _part in ("print", "qr.svg", "qr.png", "export"):
+        page("GET", f"{_record}/{_part}")(partial(show_part, _kind, _part))

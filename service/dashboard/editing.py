@@ -1,6 +1,6 @@
 """The pages that create and edit invoices and notes, with one form."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -10,28 +10,27 @@ from aiohttp import web
 from service import json_codec
 from service.dashboard import pages
 from service.dashboard.document_form import (
+    LINE,
     MOST_LINES,
     TOTALS,
     Form,
     build_body,
     change_lines,
-    create_document,
+    count_lines,
     describe_body,
     describe_instant,
     find_focus,
+    place_messages,
     read_fields,
     refuse,
-    render_form,
-    render_totals,
-    show_created,
 )
 from service.dashboard.documents import (
     CONSOLIDATED,
-    HOME_CURRENCY,
     INVOICES,
     NOTES,
     Kind,
     Target,
+    choose_currency,
     describe_target,
     find_latest_errors,
     read_amounts,
@@ -40,10 +39,11 @@ from service.dashboard.documents import (
     read_targets,
 )
 from service.dashboard.operations import Answer, call, check, read, read_company, read_tagged
-from service.dashboard.pages import Pages, redirect, zone_of
-from service.dashboard.repetition import call_once
+from service.dashboard.pages import Pages, redirect, render, zone_of
+from service.dashboard.repetition import call_once, find_created, form_key, give_key
 from service.dashboard.sessions import WRITE
-from service.errors import Conflict
+from service.documents import codes, money
+from service.errors import Conflict, KeyReused
 from service.json_types import JsonMapping, JsonObject
 
 PAGES = Pages()
@@ -83,9 +83,18 @@ class EditedDocument:
     target: Target | None = None
     etag: str = ""
 
-    def add_amounts(self, body: JsonMapping) -> JsonMapping:
-        """Return a body with the members that totals depend on and the form does not have."""
-        return {**read_amounts(self.record), **body} if self.record else body
+    def compute_totals(self, body: JsonMapping | None) -> money.Totals | None:
+        """Return the totals of a body, or None if its amounts are not valid.
+
+        Amounts that the form does not have are those of the record.
+        """
+        if not body:
+            return None
+        amounts = read_amounts(self.record) if self.record else {}
+        try:
+            return money.compute_document({**amounts, **body})
+        except (money.AmountError, TypeError, AttributeError):
+            return None
 
 
 FindEdited = Callable[[web.Request], Awaitable[EditedDocument]]
@@ -150,12 +159,14 @@ async def show(find: FindEdited, request: web.Request) -> web.Response:
     """Return the form of a new document, or of a stored one with what the portal rejects."""
     edited = await find(request)
     if edited.record is None:
-        if elsewhere := await show_created(request, edited.kind, edited.path):
-            return elsewhere
+        if keyed := give_key(request):
+            return keyed
+        if document_id := await find_created(request, edited.path):
+            return redirect(f"{edited.kind.path}/{document_id}?notice=created_before")
         fill = _fill_note if edited.target else _fill_invoice
-        return _render(request, edited, Form(await fill(request, edited)))
+        return await _render(request, edited, Form(await fill(request, edited)))
     wrong = await _find_errors(request, edited)
-    return _render(
+    return await _render(
         request, edited, Form(describe_body(edited.body, zone_of(request)), wrong, edited.body)
     )
 
@@ -199,27 +210,32 @@ async def _find_errors(request: web.Request, edited: EditedDocument) -> dict[str
 
 
 async def save(find: FindEdited, request: web.Request) -> web.Response:
-    """Store the document, or show the form again with totals, another line or violations."""
+    """Store the document, or show the form again with totals, another line or violations.
+
+    A form that was sent before with other fields shows the document that it has created.
+    """
     edited = await find(request)
     fields, choice = read_fields(request)
     if changed := change_lines(fields, choice):
-        return _render(request, edited, Form(changed, focus=find_focus(changed, choice)))
+        return await _render(request, edited, Form(changed, focus=find_focus(changed, choice)))
     body = build_body(fields, edited.body, zone_of(request))
     if choice == "totals":
-        currency = _find_currency(edited, fields)
-        return render_totals(request, edited.add_amounts(body), currency)
+        currency = choose_currency(fields.get("/currencyCode"), edited.target)
+        sums = edited.compute_totals(body)
+        return await render(request, "form_totals.html", sums=sums, currency=currency, focus="")
     if choice == "check":
-        return _render(request, edited, Form(fields, body=body, focus=TOTALS))
-    if edited.record is None:
-        answer = await create_document(request, edited.kind, edited.path, fields, body)
-    else:
-        if choice == "save" and edited.record.get("is_ready"):
-            body["isReady"] = False  # Otherwise saving a draft could submit it.
-        answer = await call_once(request, "PUT", edited.path, body)
-        answer = answer if answer.is_success else refuse(answer, fields, body)
-    if isinstance(answer, Form):
-        return _render(request, edited, answer)
-    return await _leave(request, edited, answer, choice)
+        return await _render(request, edited, Form(fields, body=body, focus=TOTALS))
+    if edited.record and choice == "save" and edited.record.get("is_ready"):
+        body["isReady"] = False  # Otherwise saving a draft could submit it.
+    method = "PUT" if edited.record else "POST"
+    answer = await call_once(request, method, edited.path, body)
+    if answer.is_success:
+        return await _leave(request, edited, answer, choice)
+    form = refuse(answer, fields, body)
+    if method == "POST" and answer.value.get("code") == KeyReused.code:
+        document_id = await find_created(request, edited.path)
+        form = replace(form, made=document_id and f"{edited.kind.path}/{document_id}")
+    return await _render(request, edited, form)
 
 
 async def _leave(
@@ -239,24 +255,30 @@ async def _leave(
     return redirect(f"{edited.kind.path}/{document_id}?notice={notice}")
 
 
-def _find_currency(edited: EditedDocument, fields: Mapping[str, str]) -> str:
-    """Return the currency of the form. That of a note is its target's."""
-    return edited.target.currency if edited.target else fields.get("/currencyCode") or HOME_CURRENCY
-
-
-def _render(request: web.Request, edited: EditedDocument, form: Form) -> web.Response:
-    """Return the form."""
-    if form.body:
-        form = replace(form, body=edited.add_amounts(form.body))
-    role = "supplier" if "SELF_BILLED" in form.fields.get("/type", "") else "buyer"
+async def _render(request: web.Request, edited: EditedDocument, form: Form) -> web.Response:
+    """Return the form. Violations of members without a field are listed above it."""
+    fields, count = form.fields, count_lines(form.fields)
+    role = "supplier" if "SELF_BILLED" in fields.get("/type", "") else "buyer"
     party = () if edited.target else (f"/{role}{name}" for name in PARTY)
-    return render_form(
+    lines = (f"/lineItems/{number}{name}" for number in range(count) for name in LINE)
+    shown = [*DOCUMENT[edited.kind], *party, *lines]
+    wrong = place_messages(form.wrong, shown)
+    return await render(
         request,
-        form,
-        (*DOCUMENT[edited.kind], *party),
+        "document_form.html",
+        form.status,
         edited=edited,
+        fields=fields,
+        wrong=wrong,
+        unplaced=wrong.keys() - set(shown),
+        lines=count,
+        focus=form.focus or next((name for name in shown if name in wrong), ""),
+        sums=edited.compute_totals(form.body),
+        tables=codes.get_all_names(),
+        made=form.made,
+        form_key=form_key(request),
         role=role,
-        currency=_find_currency(edited, form.fields),
+        currency=choose_currency(fields.get("/currencyCode"), edited.target),
     )
 
 

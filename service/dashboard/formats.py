@@ -18,7 +18,6 @@ FOLDER = Path(__file__).parent
 #: Texts of all pages; another language is another file of the same form.
 TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
 NONE = "–"
-NO_KINDS: Mapping[str, str] = {}
 #: Elements of the portal's documents -> their names for people.
 ELEMENTS = {
     "AccountingCustomerParty": "Buyer",
@@ -84,7 +83,6 @@ def span(length: timedelta) -> str:
 
 
 def count(number: int | None) -> str:
-    """Return a count with grouped digits."""
     return NONE if number is None else f"{number:,}"
 
 
@@ -102,14 +100,14 @@ def other_party(record: JsonMapping) -> str:
     return str(who.get("name") or NONE)
 
 
-def listed_party(row: JsonMapping, kinds: Mapping[str, str] = NO_KINDS) -> str:
+def listed_party(row: JsonMapping, kinds: Mapping[str, str] | None = None) -> str:
     """Return what other_party returns, of a row of the statement documents_listed.
 
     `kinds` are the names of kinds of parties, for one without a name.
     """
     if row["month"]:
         return month(row["month"])
-    return row["party_name"] or kinds.get(row["party_type"]) or NONE
+    return row["party_name"] or (kinds or {}).get(row["party_type"]) or NONE
 
 
 def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from service.dashboard.pages import TEXTS, SignInNeeded
-from service.dashboard.sessions import Session
+from service.dashboard.formats import TEXTS
+from service.dashboard.sessions import Session, SignInNeeded
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -28,8 +28,6 @@ CHOOSE, CONFIRM, ENTER, BLOCKED = "choose", "confirm", "enter", "blocked"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role of a person in a company."""
-
     company_id: int
     company_name: str
     name: str
@@ -153,17 +151,7 @@ async def find_link(conn: Connection, digest: bytes) -> Link | None:
     row = await sql.link_get(conn, token_sha256=digest)
     if row is None:
         return None
-    link = Link(
-        digest,
-        row["user_id"],
-        row["name"],
-        row["email"],
-        row["password_hash"],
-        row["purpose"],
-        row["company"],
-        row["created_at"],
-        await read_roles(conn, row["user_id"]),
-    )
+    link = Link(digest=digest, roles=await read_roles(conn, row["user_id"]), **row)
     return link if link.company_id is None or link.role else None
 
 
@@ -193,9 +181,7 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
         await sql.sessions_end(conn, user_id=link.user_id, kept=None)
 
 
-async def change_password(
-    database: Database, session: Session, password_hash: str, is_first: bool
-) -> None:
+async def change_password(database: Database, session: Session, password_hash: str) -> None:
     """Store a new password, end the sessions of the person, and make links void.
 
     The first password is that of a person who signed in by a link without one. As with a link that
@@ -207,7 +193,7 @@ async def change_password(
         ended = await sql.sessions_end(conn, user_id=session.user_id, kept=None)
         if session.digest not in {row["token_sha256"] for row in ended}:
             raise SignInNeeded
-        if is_first:
+        if not session.has_password:
             await sql.void_invitations(conn, person=session.user_id, kept=session.company_id or 0)
         await sql.links_void(conn, user_id=session.user_id)
         await sql.user_set_password(conn, user_id=session.user_id, password_hash=password_hash)

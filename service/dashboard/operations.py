@@ -45,15 +45,12 @@ Run = Callable[[web.Request, Handler], Awaitable[web.Response]]
 
 @dataclass(frozen=True)
 class Answer:
-    """The response of an operation."""
-
     status: int
     body: bytes
     headers: Mapping[str, str]
 
     @property
     def is_success(self) -> bool:
-        """True for a status below 400."""
         return self.status < 400
 
     @property
@@ -190,7 +187,6 @@ async def read_tagged(request: web.Request, path: str) -> tuple[Any, str]:
 
 
 async def read_company(request: web.Request) -> JsonMapping:
-    """Return the record of the company. Raises Failed."""
     return (await read(request, "/api/companies"))["data"]
 
 

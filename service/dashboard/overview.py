@@ -66,7 +66,6 @@ def _make_item(
 
 @page("GET", "/")
 async def show_overview(request: web.Request) -> web.Response:
-    """Return the overview."""
     company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
     found = await read_own_with(request, partial(_read_figures, company, config))
     may = request[SESSION].may
@@ -79,7 +78,7 @@ async def show_overview(request: web.Request) -> web.Response:
         *_describe_requests(by_list.get(("einvoice_request", "Pending"), 0)),
         *_describe_readiness(await read_company(request)),
     ]
-    return render(
+    return await render(
         request,
         "overview.html",
         items=[each for each in items if may(each.right) or not each.is_hint],
@@ -141,7 +140,6 @@ def _find_overdue(now: datetime, config: Config) -> datetime:
 
 
 def _path_of(row: Record) -> str:
-    """Return the path of the document of a row of submitted_documents."""
     kind, document_id = find_document(row)
     return f"{kind.path}/{document_id}"
 

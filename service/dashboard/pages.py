@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
+from pathlib import PurePath
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -28,7 +29,7 @@ from service import templates
 from service.dashboard import activity, formats, sessions
 from service.dashboard.formats import FOLDER, TEXTS
 from service.dashboard.operations import answer_bytes
-from service.dashboard.sessions import PERSON, READ, SESSION, Session
+from service.dashboard.sessions import PERSON, READ, SESSION, Session, SignInNeeded
 from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
@@ -47,7 +48,6 @@ from service.http.responses import compress_fixed
 from service.http.tokens import make_token
 from service.offload import offload, turn
 
-ASSETS = FOLDER / "assets"
 #: Nothing is loaded from elsewhere, and no script or style is part of a page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -107,10 +107,6 @@ class Notice:
     kind: str = "good"
 
 
-class SignInNeeded(Exception):
-    """The request has no session."""
-
-
 class CompanyNeeded(Exception):
     """The page is one of a company, and the person of the session has accepted no role."""
 
@@ -127,7 +123,6 @@ class Pages(list[PageRoute]):
     def add(
         self, method: str, path: str, right: str | None = READ, is_stream: bool = False
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Return a decorator that adds a page."""
 
         def declare(handler: AnyHandler) -> AnyHandler:
             self.append(PageRoute(method, path, handler, right, is_stream=is_stream))
@@ -137,7 +132,6 @@ class Pages(list[PageRoute]):
 
 
 def make_routes(pages: list[PageRoute]) -> list[web.RouteDef]:
-    """Return the routes of pages."""
     return [web.RouteDef(each.method, each.path, partial(_handle, each), {}) for each in pages]
 
 
@@ -152,13 +146,8 @@ async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
             await _check_form(page, request)
         async with turn() if page.is_in_turn else nullcontext():
             if page.return_to is not None and not request[SESSION].is_recent:
-                place = page.return_to.format(**request.match_info)
-                response = await _ask_to_confirm(request, place)
-            else:
-                response = await page.handler(request)
-            if isinstance(response, PageResponse):
-                await offload(answer_bytes(request), response.render)
-        return response
+                return await _ask_to_confirm(request, page.return_to.format(**request.match_info))
+            return await page.handler(request)
     except SignInNeeded:
         return await _answer_without_session(request)
     except CompanyNeeded:
@@ -171,12 +160,9 @@ async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
 
 async def _answer_without_session(request: web.Request) -> web.Response:
     try:
-        response = await _ask_to_sign_in(request)
+        return await _ask_to_sign_in(request)
     except ApiError as error:  # about the form
         return render_error(error, request)
-    if isinstance(response, PageResponse):
-        response.render()
-    return response
 
 
 async def _enter(request: web.Request, right: str) -> None:
@@ -265,7 +251,8 @@ async def _ask_to_sign_in(request: web.Request) -> web.Response:
     carried = await _carry(await read_form(request, SESSION_FORM))
     if carried is None or request.path == "/sign-out":
         return redirect("/sign-in")
-    return render(request, "sign_in.html", 401, email="", error=None, next=path, carried=carried)
+    values = {"email": "", "error": None, "next": path, "carried": carried}
+    return await render(request, "sign_in.html", 401, **values)
 
 
 async def _ask_to_confirm(request: web.Request, path: str) -> web.Response:
@@ -277,7 +264,7 @@ async def _ask_to_confirm(request: web.Request, path: str) -> web.Response:
     if carried is None:
         return redirect(confirmation_path(path))
     target = local_path(request.path_qs)
-    return render(request, "confirm.html", 401, error=None, next=target, carried=carried)
+    return await render(request, "confirm.html", 401, error=None, next=target, carried=carried)
 
 
 async def _carry(form: FormFields) -> str | None:
@@ -289,7 +276,6 @@ async def _carry(form: FormFields) -> str | None:
 
 
 def zone_of(request: web.Request) -> ZoneInfo:
-    """Return the time zone of all pages."""
     return request.app[app_keys.CONFIG].time_zone
 
 
@@ -308,30 +294,16 @@ def local_path(text: str | None) -> str:
     return text if text and _LOCAL_PATH.fullmatch(text) else "/"
 
 
-class PageResponse(web.Response):
-    """A page whose text is not made yet: that of a large document takes a while."""
-
-    def __init__(self, status: int, make_text: Callable[[], str]) -> None:
-        super().__init__(status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
-        self._make_text: Callable[[], str] | None = make_text
-
-    def render(self) -> None:
-        """Make the text, once, and forget what it is made from.
-
-        A connection keeps its last response until the next request.
-        """
-        make_text, self._make_text = self._make_text, None
-        assert make_text is not None
-        self.text = make_text()
-
-
-def render(
+async def render(
     request: web.Request, template: str, status: int = 200, **values: object
-) -> PageResponse:
-    """Return a page. Its text is made when its handler has returned."""
+) -> web.Response:
+    """Return a page. That of a large document is made in the thread."""
+    return await offload(answer_bytes(request), _make_page, request, template, status, **values)
+
+
+def _make_page(request: web.Request, template: str, status: int, **values: object) -> web.Response:
     session: Session | None = request.get(SESSION)
-    make_text = partial(
-        templates.render,
+    text = templates.render(
         _environment(),
         template,
         **{"notice": find_notice(request), **values},
@@ -343,12 +315,11 @@ def render(
         zone=zone_of(request),
         may=session.may if session else lambda _: False,
     )
-    response = PageResponse(status, make_text)
+    response = web.Response(
+        text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
+    )
     if session is None and request.cookies.get(VISITOR) != visitor_token(request):
-        secure = sessions.is_secure(request.app[app_keys.CONFIG])
-        response.set_cookie(
-            VISITOR, visitor_token(request), secure=secure, httponly=True, samesite="Lax"
-        )
+        sessions.set_cookie(request, response, VISITOR, visitor_token(request))
     return response
 
 
@@ -370,7 +341,7 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
     message = body.get("message") or TEXTS["errors"]["invalid"]
     if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
         message = TEXTS["errors"]["no_page"]
-    response = render(
+    response = _make_page(
         request,
         "error.html",
         answer.status,
@@ -379,7 +350,6 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
         violations=body.get("errors", []),
         request_id=request[app_keys.REQUEST_ID],
     )
-    response.render()
     for name in answer.headers.keys() & {"Allow", "Retry-After"}:
         response.headers[name] = answer.headers[name]
     return response
@@ -403,38 +373,27 @@ def _fill(text: str, **values: object) -> Markup:
     return Markup(text).format(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file in assets/. Its path names its version, so that browsers may keep it."""
-
-    path: str
-    content: bytes
-    type: str
-
-
 @cache
-def _read_assets() -> dict[str, Asset]:
-    assets: dict[str, Asset] = {}
-    for path in ASSETS.iterdir():
-        content = path.read_bytes()
-        place = f"/assets/{sha256(content).hexdigest()[:12]}/{path.name}"
-        assets[path.name] = Asset(place, content, TYPES[path.suffix])
-    return assets
+def _read_assets() -> dict[str, bytes]:
+    """Return the files in assets/ by their paths, which name the version: browsers may keep it."""
+    files = {path.name: path.read_bytes() for path in (FOLDER / "assets").iterdir()}
+    return {
+        f"/assets/{sha256(content).hexdigest()[:12]}/{name}": content
+        for name, content in files.items()
+    }
 
 
 def asset_path(name: str) -> str:
-    """Return the path of a file in assets/."""
-    return _read_assets()[name].path
+    return next(path for path in _read_assets() if path.endswith(f"/{name}"))
 
 
 async def get_asset(request: web.Request) -> web.Response:
-    """Return a file in assets/."""
-    asset = _read_assets().get(request.match_info["name"])
-    if asset is None or asset.path != request.path:
+    content = _read_assets().get(request.path)
+    if content is None:
         raise web.HTTPNotFound
     response = web.Response(
-        body=asset.content,
-        content_type=asset.type,
+        body=content,
+        content_type=TYPES[PurePath(request.path).suffix],
         charset="utf-8",
         headers={
             "Cache-Control": "public, max-age=31536000, immutable",

@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -19,6 +19,7 @@ from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.http import app_keys
 from service.http.access import shared_connection
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
@@ -47,6 +48,10 @@ RIGHTS: Mapping[str, frozenset[str]] = {
     "admin": frozenset({READ, WRITE, ADMINISTER}),
     "owner": frozenset({READ, WRITE, ADMINISTER, OWN}),
 }
+
+
+class SignInNeeded(Exception):
+    """The request has no session, or none any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,6 @@ class Session:
         return Vault(hmac.digest(self.token.encode("utf-8", "replace"), b"secrets", "sha256"))
 
     def may(self, right: str) -> bool:
-        """Return whether the role has a right."""
         return right == PERSON or (self.role is not None and right in RIGHTS[self.role])
 
 
@@ -150,7 +154,6 @@ async def run_personal(
 
 
 async def get_session(database: Database, token: str) -> Session | None:
-    """Return the session with a token, or None."""
     digest = digest_of(token)
     async with database.across() as conn:
         row = await sql.session_get(
@@ -177,13 +180,13 @@ class NewSession:
     is_authenticated: bool = True
 
 
-async def begin_session(database: Database, entry: NewSession) -> str | None:
-    """Begin a session, and return its token, or None if the password has changed since."""
+async def begin_session(database: Database, entry: NewSession) -> str:
+    """Begin a session, and return its token. Raises SignInNeeded if the password has changed."""
     token = make_token()
     async with database.person() as conn:
         user = await sql.user_lock(conn, user_id=entry.user_id)
         if user is None or user["password_hash"] != entry.password_hash:
-            return None
+            raise SignInNeeded
         await sql.session_insert(
             conn,
             token_sha256=digest_of(token),
@@ -195,17 +198,9 @@ async def begin_session(database: Database, entry: NewSession) -> str | None:
     return token
 
 
-def set_cookie(response: web.StreamResponse, config: Config, token: str) -> None:
-    """Store a session's token in the browser, until it is closed."""
-    response.set_cookie(
-        cookie_name(config),
-        token,
-        secure=is_secure(config),
-        httponly=True,
-        samesite="Lax",
-    )
-
-
-def delete_cookie(response: web.StreamResponse, config: Config) -> None:
-    """Remove the cookie from the browser."""
-    response.del_cookie(cookie_name(config), secure=is_secure(config), httponly=True)
+def set_cookie(
+    request: web.Request, response: web.StreamResponse, name: str, text: str, **more: Any
+) -> None:
+    """Store a cookie in the browser, by default for all pages and until the browser is closed."""
+    secure = is_secure(request.app[app_keys.CONFIG])
+    response.set_cookie(name, text, secure=secure, httponly=True, samesite="Lax", **more)

@@ -106,7 +106,7 @@ async def _show(
 ) -> web.Response:
     entered = request.get(FORM, NO_FORM)
     values = {"refusal": refusal, "entered": entered, **await page.read(request)}
-    return render(request, page.template, refusal.status, **values)
+    return await render(request, page.template, refusal.status, **values)
 
 
 async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.Response:

@@ -132,7 +132,6 @@ async def _give_role(
 
 
 async def _renew_link(request: web.Request) -> Answer:
-    """Make a new one-time link for a person."""
     return await run_once(request, partial(_insert_link, int(request.match_info["id"])))
 
 

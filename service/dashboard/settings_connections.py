@@ -90,7 +90,6 @@ def _read_new_certificate(form: FormFields) -> dict[str, str]:
 
 
 async def _read_portal(request: web.Request) -> JsonMapping:
-    """Return how the company is connected."""
     config = request.app[app_keys.CONFIG]
     return {
         "company": await read_company(request),

@@ -22,7 +22,7 @@ from service.dashboard.repetition import (
     renew_key,
     show_secrets,
 )
-from service.dashboard.sessions import WRITE, is_secure
+from service.dashboard.sessions import WRITE, set_cookie
 from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
@@ -45,12 +45,8 @@ SENT = "sent=yes"
 TEXTS = pages.TEXTS["sharing"]
 PARTY_TYPES = pages.TEXTS["form"]["party_types"]
 COOKIE = "receipt"  # of the page of a link: the secret of the requests that the browser makes
+#: The limit of requests to the public pages in this process.
 LIMITER = web.AppKey("sharing_limiter", RateLimiter)
-
-
-def make_limiter() -> RateLimiter:
-    """Return the limit of requests to the public pages in this process."""
-    return RateLimiter(PER_MINUTE)
 
 
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
@@ -85,7 +81,6 @@ async def _enter(request: web.Request, purpose: str) -> JsonMapping:
 
 @page("GET", "/shared/{token}", right=None)
 async def show_shared(request: web.Request) -> web.Response:
-    """Return the printed page of a shared document."""
     link = await _enter(request, VIEW)
     kind, document_id = find_document(link)
     answer = await call(request, "GET", f"{kind.api}/{document_id}/print")
@@ -121,7 +116,8 @@ async def show_receipt(request: web.Request) -> web.Response:
     response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
     if _read_secret(request) is None:
-        _set_secret(request, response, make_token())
+        lifetime = int(LIFETIMES[REQUEST].total_seconds())
+        set_cookie(request, response, COOKIE, make_token(), max_age=lifetime, path=request.path)
     return response
 
 
@@ -164,19 +160,6 @@ def _read_secret(request: web.Request) -> str | None:
     return secret if len(secret) == len(make_token()) else None
 
 
-def _set_secret(request: web.Request, response: web.Response, secret: str) -> None:
-    """Store a secret in the browser, which sees by it what becomes of its request."""
-    response.set_cookie(
-        COOKIE,
-        secret,
-        max_age=int(LIFETIMES[REQUEST].total_seconds()),
-        path=request.path,
-        secure=is_secure(request.app[app_keys.CONFIG]),
-        httponly=True,
-        samesite="Lax",
-    )
-
-
 async def _read_outcome(request: web.Request) -> JsonMapping | None:
     """Return what became of the request that this browser made by the link, or None.
 
@@ -202,7 +185,7 @@ async def _render_receipt(
 ) -> web.Response:
     """Return the form. `record` is the invoice, `own` the outcome of the browser's own request."""
     is_issued = _is_issued(record)
-    return render(
+    return await render(
         request,
         "receipt.html",
         form.status,

@@ -1,7 +1,7 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
@@ -12,7 +12,6 @@ from service.dashboard.pages import (
     FORM_KEY,
     FORM_TOKEN,
     Pages,
-    SignInNeeded,
     local_path,
     redirect,
     render,
@@ -28,11 +27,11 @@ from service.dashboard.sessions import (
     PERSON,
     SESSION,
     NewSession,
-    Session,
+    SignInNeeded,
     begin_session,
     cookie_name,
-    delete_cookie,
     get_session,
+    is_secure,
     read_form_token,
     run_personal,
     set_cookie,
@@ -62,37 +61,33 @@ TEXTS = pages.TEXTS["sign_in"]
 class SignIn:
     """The limits of tries of passwords in this process."""
 
-    tries: RateLimiter
-    accounts: RateLimiter
+    tries: RateLimiter = field(default_factory=lambda: RateLimiter(TRIES_PER_MINUTE))
+    accounts: RateLimiter = field(default_factory=lambda: RateLimiter(TRIES_PER_HOUR, 3600))
 
 
 SIGN_IN = web.AppKey("sign_in", SignIn)
 
 
-def make_sign_in() -> SignIn:
-    """Return the limits of this process."""
-    return SignIn(RateLimiter(TRIES_PER_MINUTE), RateLimiter(TRIES_PER_HOUR, 3600))
-
-
 @page("GET", "/sign-in", right=None)
 async def show_sign_in(request: web.Request) -> web.Response:
-    """Return the form."""
     target = request.query.get("next", "")
-    return render(request, "sign_in.html", email="", error=None, next=target, carried="")
+    return await render(request, "sign_in.html", email="", error=None, next=target, carried="")
 
 
-def _ask_again(request: web.Request, template: str, status: int, **values: str) -> web.Response:
+async def _ask_again(
+    request: web.Request, template: str, status: int, **values: str
+) -> web.Response:
     """Return a form that asks for a password again, with the form that it carries."""
     form = request[FORM]
     carried = {"next": form.get("next", ""), "carried": form.get("carried", "")}
-    return render(request, template, status, **carried, **values)
+    return await render(request, template, status, **carried, **values)
 
 
-def _ask_to_wait(
+async def _ask_to_wait(
     request: web.Request, template: str, error: TooManyRequests, **values: str
 ) -> web.Response:
     """Return such a form after too many tries."""
-    response = _ask_again(request, template, error.status, error=error.message, **values)
+    response = await _ask_again(request, template, error.status, error=error.message, **values)
     response.headers.update(error.headers)
     return response
 
@@ -105,9 +100,9 @@ async def sign_in(request: web.Request) -> web.Response:
     try:
         user = await _find_user(request, email, password) if people.is_email(email) else None
     except TooManyRequests as error:
-        return _ask_to_wait(request, "sign_in.html", error, email=email)
+        return await _ask_to_wait(request, "sign_in.html", error, email=email)
     if user is None:
-        return _ask_again(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"])
+        return await _ask_again(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"])
     identify(request, f"user {user['id']}")
     entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
     return await _enter_with_form(request, entry, user["form_secret"])
@@ -143,7 +138,7 @@ async def _show_carried(
         raise SignInNeeded
     request[SESSION] = session
     shown = [pair for pair in fields.items() if pair[0] not in (FORM_TOKEN, FORM_KEY)]
-    response = render(
+    response = await render(
         request,
         "carried.html",
         target=target,
@@ -214,30 +209,25 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
         companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
         entry = replace(entry, company_id=next(iter(companies), None))
     token = await begin_session(request.app[app_keys.DATABASE], entry)
-    if token is None:
-        raise SignInNeeded
     response = redirect(target)
-    set_cookie(response, request.app[app_keys.CONFIG], token)
+    set_cookie(request, response, cookie_name(request.app[app_keys.CONFIG]), token)
     return response
 
 
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
-    """End the session."""
-    await _end_session(request, request[SESSION])
-    response = redirect("/sign-in?notice=signed_out")
-    delete_cookie(response, request.app[app_keys.CONFIG])
-    return response
-
-
-async def _end_session(request: web.Request, session: Session) -> None:
+    session = request[SESSION]
     await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
+    response = redirect("/sign-in?notice=signed_out")
+    config = request.app[app_keys.CONFIG]
+    response.del_cookie(cookie_name(config), secure=is_secure(config), httponly=True)
+    return response
 
 
 @page("GET", "/link/{token}", right=None)
 async def show_link(request: web.Request) -> web.Response:
     """Return the form of a one-time link. Opening it does not use it: mail programs do that."""
-    return _render_link(request, await _find_link(request))
+    return await _render_link(request, await _find_link(request))
 
 
 @page("POST", "/link/{token}", right=None)
@@ -268,7 +258,7 @@ async def _use_link(request: web.Request) -> web.Response:
         return redirect("/sign-in?notice=role_refused")
     password = request[FORM].get("password", "")
     if error := await _find_link_error(request, link, password):
-        return _render_link(request, link, error)
+        return await _render_link(request, link, error)
     digest = await hash_password(password) if link.step == CHOOSE else None
     identify(request, f"user {link.user_id}")
     await links.use_link(database, link, digest)
@@ -309,14 +299,13 @@ async def _find_weakness(request: web.Request, password: str, names: Iterable[st
     return TEXTS["weak"][weakness] if weakness else None
 
 
-def _render_link(request: web.Request, link: Link, error: str | None = None) -> web.Response:
-    return render(request, "link.html", 422 if error else 200, link=link, error=error)
+async def _render_link(request: web.Request, link: Link, error: str | None = None) -> web.Response:
+    return await render(request, "link.html", 422 if error else 200, link=link, error=error)
 
 
 @page("GET", "/password", right=PERSON)
 async def show_password(request: web.Request) -> web.Response:
-    """Return the form for a new password."""
-    return _render_password(request)
+    return await _render_password(request)
 
 
 @page("POST", "/password", right=PERSON)
@@ -329,28 +318,22 @@ async def change_password(request: web.Request) -> web.Response:
     if session.has_password and not await _find_user(
         request, session.email, form.get("current", "")
     ):
-        return _render_password(request, TEXTS["wrong_current"])
+        return await _render_password(request, TEXTS["wrong_current"])
     password = form.get("password", "")
-    names = await _read_names(request)
+    roles = await run_personal(request, links.read_roles, user_id=session.user_id)
+    names = [session.name, session.email, *(role.company_name for role in roles)]
     if error := await _find_weakness(request, password, names):
-        return _render_password(request, error)
+        return await _render_password(request, error)
     digest = await hash_password(password)
     database = request.app[app_keys.DATABASE]
-    await links.change_password(database, session, digest, is_first=not session.has_password)
+    await links.change_password(database, session, digest)
     entry = NewSession(session.user_id, digest, session.company_id, None)
     notice = "password_changed" if session.has_password else "password_chosen"
     return await _enter(request, entry, f"/?notice={notice}")
 
 
-async def _read_names(request: web.Request) -> list[str]:
-    """Return the names that must not be the password: of the person and of all companies."""
-    session = request[SESSION]
-    roles = await run_personal(request, links.read_roles, user_id=session.user_id)
-    return [session.name, session.email, *(role.company_name for role in roles)]
-
-
-def _render_password(request: web.Request, error: str | None = None) -> web.Response:
-    return render(request, "password.html", 422 if error else 200, error=error)
+async def _render_password(request: web.Request, error: str | None = None) -> web.Response:
+    return await render(request, "password.html", 422 if error else 200, error=error)
 
 
 @page("GET", "/confirm", right=PERSON)
@@ -359,7 +342,7 @@ async def show_confirmation(request: web.Request) -> web.Response:
     if not request[SESSION].has_password:
         return redirect("/password")
     target = request.query.get("next", "/")
-    return render(request, "confirm.html", error=None, next=target, carried="")
+    return await render(request, "confirm.html", error=None, next=target, carried="")
 
 
 @page("POST", "/confirm", right=PERSON)
@@ -369,12 +352,12 @@ async def confirm(request: web.Request) -> web.Response:
     try:
         user = await _find_user(request, session.email, request[FORM].get("password", ""))
     except TooManyRequests as error:
-        return _ask_to_wait(request, "confirm.html", error)
+        return await _ask_to_wait(request, "confirm.html", error)
     if user is None:
-        return _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
+        return await _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     response = await _enter_with_form(request, entry, session.form_secret)
-    await _end_session(request, session)
+    await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
     return response
 
 
@@ -382,7 +365,7 @@ async def confirm(request: web.Request) -> web.Response:
 async def list_companies(request: web.Request) -> web.Response:
     """Return the roles of the person, and the choice of a company."""
     roles = await run_personal(request, links.read_roles, user_id=request[SESSION].user_id)
-    return render(request, "companies.html", roles=roles)
+    return await render(request, "companies.html", roles=roles)
 
 
 async def _show_company(request: web.Request, company: int | None) -> int | None:

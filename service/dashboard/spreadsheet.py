@@ -20,9 +20,9 @@ from service.dashboard.documents import (
     HOME_CURRENCY,
     KINDS,
     Kind,
+    choose_currency,
     choose_page,
     read_amounts,
-    read_currency,
     read_targets,
 )
 from service.dashboard.formats import other_party
@@ -93,10 +93,9 @@ async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
 
 
 async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
-    """Return the lines of a document."""
     record = await read(request, f"{kind.api}/{request.match_info['id']}")
     target = (await read_targets(request, kind, [record])).get(record["id"])
-    lines = _read_lines(record, read_currency(record, target))
+    lines = _read_lines(record, choose_currency(record.get("currency_code"), target))
     response = web.Response(
         text=MARK + _make_rows([LINE_COLUMNS, *lines]),
         headers=_make_headers(f"{kind.texts}-{record[kind.code]}"),
@@ -116,7 +115,6 @@ def _make_headers(name: str) -> dict[str, str]:
 
 
 async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGenerator[str, None]:
-    """Yield the text of a list in parts."""
     zone = zone_of(request)
     read_facts = partial(read_own, request, sql.document_sheet)
     yield MARK + _make_rows([COLUMNS])
@@ -146,7 +144,6 @@ def _parse_records(texts: list[str]) -> list[JsonObject]:
 
 
 def _make_rows(rows: Iterable[Iterable[object]]) -> str:
-    """Return the text of rows."""
     output = io.StringIO()
     writer = csv.writer(output, quoting=csv.QUOTE_ALL)
     writer.writerows([_make_cell(value) for value in row] for row in rows)

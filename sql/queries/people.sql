@@ -305,7 +305,7 @@ values (:token_sha256, :user_id, :purpose, :company, :made_by,
 
 -- name: link_get :one
 -- Return a link that was not used, replaced or made void, and has not expired.
-select l.user_id, l.purpose, l.company, l.created_at, u.name, u.email, u.password_hash
+select l.user_id, l.purpose, l.company as company_id, l.created_at, u.name, u.email, u.password_hash
   from user_links l
   join users u on u.id = l.user_id
  where l.token_sha256 = :token_sha256

@@ -11,7 +11,7 @@ import pytest
 from multidict import MultiDict
 
 from service import json_codec
-from service.dashboard.document_form import LINE, _place_messages, build_body, read_fields
+from service.dashboard.document_form import LINE, build_body, place_messages, read_fields
 from service.dashboard.editing import PARTY
 from service.dashboard.settings_company import PROFILE
 from service.http.forms import FORM
@@ -251,9 +251,9 @@ async def test_a_wrong_default_tax_is_shown_at_its_field(
 )
 def test_a_message_is_at_the_field_of_its_member(path: str, field: str) -> None:
     shown = [*(f"/buyer{name}" for name in PARTY), *(f"/lineItems/0{name}" for name in LINE)]
-    assert _place_messages({path: "Wrong."}, shown) == {field: "Wrong."}
+    assert place_messages({path: "Wrong."}, shown) == {field: "Wrong."}
     both = {path: "Wrong.", field: "Very wrong."} if path != field else {path: "Wrong."}
-    assert list(_place_messages(both, shown)) == [field]
+    assert list(place_messages(both, shown)) == [field]
 
 
 @pytest.mark.parametrize("end", ["/classifications/abc", "/taxDetails/abc/taxType"])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from service import templates
-from service.dashboard.pages import PageResponse
 
 PARTS = "{% macro name() %}{{ record.name }}{% endmacro %}"
 PAGE = """{% from "parts.html" import name with context %}
@@ -43,13 +42,3 @@ def test_rendering_frees_its_values_at_once(tmp_path: Path) -> None:
         assert text.strip() == "&lt;Ali&gt;" * 2
         del record
         assert shown() is None
-
-
-@pytest.mark.usefixtures("uncollected")
-def test_a_page_keeps_only_its_text() -> None:
-    record = Record()
-    shown = weakref.ref(record)
-    response = PageResponse(200, lambda record=record: record.name)
-    del record
-    response.render()
-    assert response.text == "<Ali>" and shown() is None
