@@ -173,8 +173,8 @@ def choose_currency(own: str | None, target: Target | None) -> str:
 
 
 def read_filters(request: web.Request) -> dict[str, str]:
-    query = {name: request.query[name].strip() for name in FILTERS if request.query.get(name)}
-    return {name: text for name, text in query.items() if text}
+    query = request.query
+    return {name: text for name in FILTERS if (text := query.get(name, "").strip())}
 
 
 def choose_page(request: web.Request, kind: Kind, **query: int) -> Page:
@@ -359,12 +359,8 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
         answer = await call(request, "POST", f"{place}/submit-to-portal", body)
     else:
         reason = form.get("reason", "").strip()
-        answer = await call(
-            request,
-            "POST",
-            f"{place}/{kind.documents.cancelling}",
-            {"reason": reason} if reason else {},
-        )
+        body = {"reason": reason} if reason else {}
+        answer = await call(request, "POST", f"{place}/{kind.documents.cancelling}", body)
     if answer.is_success or (action == "submit" and answer.status == RECORDED):
         page = kind.path if action == "delete" else request.path.rsplit("/", 1)[0]
         return redirect(f"{page}?notice={action}")

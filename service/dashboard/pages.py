@@ -149,19 +149,15 @@ async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
                 return await _ask_to_confirm(request, page.return_to.format(**request.match_info))
             return await page.handler(request)
     except SignInNeeded:
-        return await _answer_without_session(request)
+        try:
+            return await _ask_to_sign_in(request)
+        except ApiError as error:  # about the form
+            return render_error(error, request)
     except CompanyNeeded:
         return redirect("/companies")
     except web.HTTPException:
         raise
     except Exception as error:
-        return render_error(error, request)
-
-
-async def _answer_without_session(request: web.Request) -> web.Response:
-    try:
-        return await _ask_to_sign_in(request)
-    except ApiError as error:  # about the form
         return render_error(error, request)
 
 

@@ -45,7 +45,8 @@ async def _go_to_profile(_: web.Request) -> web.Response:
 async def _read_profile(request: web.Request) -> JsonMapping:
     """Return the profile, or the entries of the form, and what is missing to be ready."""
     sent = request.get(FORM)
-    company, etag = await _read_company(request)
+    stored, etag = await read_tagged(request, COMPANY)
+    company = stored["data"]
     readiness = [] if sent else company["readiness"]
     return {
         "values": _read_entries(sent) if sent else company,
@@ -55,12 +56,6 @@ async def _read_profile(request: web.Request) -> JsonMapping:
         "tables": codes.get_all_names(),
         "etag": etag,
     }
-
-
-async def _read_company(request: web.Request) -> tuple[JsonMapping, str]:
-    """Return the company, and the ETag for a form that changes it."""
-    value, etag = await read_tagged(request, COMPANY)
-    return value["data"], etag
 
 
 def _read_entries(form: FormFields) -> dict[str, str]:
@@ -79,8 +74,8 @@ async def _save_profile(request: web.Request) -> Answer:
 
 async def _read_numbers(request: web.Request) -> JsonMapping:
     """Return prefixes, digits and the default tax, with a preview of the numbers."""
-    stored, etag = await _read_company(request)
-    company = _read_numbering(request, stored)
+    stored, etag = await read_tagged(request, COMPANY)
+    company = _read_numbering(request, stored["data"])
     setting, taxes = company["setting"], company[TAXES]
     sequences = list(dict.fromkeys(PREFIXES.values()))
     following = {each: await read_next_code(request, *each) for each in sequences}
