@@ -4,11 +4,12 @@ A condition is named by its kind. Counts come from PostgreSQL; conditions of one
 unreachable portal, come from that process.
 """
 
+import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from service import json_codec
 from service.config import Config
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -20,8 +21,9 @@ MINIMUM_AGE = timedelta(seconds=30)
 #: Conditions other than overdue work that degrade the service.
 DEGRADING = ("PortalUnreachable", "CredentialsRefused", "ClocksApart")
 
+_TABLE = Path(__file__).with_suffix(".csv").read_text("utf-8").splitlines()
 #: kind -> {what: the condition, with its count `{n}`; action: what to do}
-WORDING: dict[str, dict[str, str]] = json_codec.load_data(__file__)
+WORDING = {row.pop("kind"): row for row in csv.DictReader(_TABLE)}
 
 
 @dataclass(frozen=True, slots=True)
