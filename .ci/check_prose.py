@@ -157,6 +157,7 @@ READERS: dict[str, Callable[[Path], Iterator[Text]]] = {
     ".sql": sql_texts,
     ".md": markdown_texts,
     ".json": plain_texts,
+    ".csv": plain_texts,
 }
 
 
@@ -169,7 +170,7 @@ def find_texts() -> Iterator[Text]:
         if INSTALLED.intersection(path.parts[len(ROOT.parts) :]):
             continue
         reader = plain_texts if path.name == "Makefile" else READERS.get(path.suffix)
-        is_data = path.suffix == ".json" and not (
+        is_data = path.suffix in (".json", ".csv") and not (
             path.parent.name in ("schemas", "examples", "texts") or path.with_suffix(".py").exists()
         )
         if path.is_file() and reader:
