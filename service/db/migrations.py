@@ -77,12 +77,11 @@ async def migrate(
             await check_running_versions(conn, pending)
         for migration in pending:
             work = functools.partial(_apply_migration, conn, migration)
-            await retry_locked(conn, _describe_wait(migration.name), work)
+            await retry_locked(conn, migration.name, work)
         names = [migration.name for migration in migrations]
         work = functools.partial(apply_objects, conn, load_objects(objects), names)
-        return [migration.name for migration in pending] + await retry_locked(
-            conn, _describe_wait("views and functions"), work
-        )
+        changed = await retry_locked(conn, "views and functions", work)
+        return [migration.name for migration in pending] + changed
     finally:
         await conn.close()
 
@@ -137,7 +136,3 @@ async def _apply_migration(conn: asyncpg.Connection, migration: Migration) -> No
         compatible_with=migration.compatible_with,
         sha256=migration.sha256,
     )
-
-
-def _describe_wait(name: str) -> str:
-    return f"migration {name} waits for locks on its tables"

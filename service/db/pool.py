@@ -71,10 +71,6 @@ class Pool:
     def waiting(self) -> int:
         return self._places.waiting
 
-    async def fill(self, count: int) -> None:
-        for conn in [(await self.acquire(None))[0] for _ in range(count)]:
-            self.release(conn)
-
     async def acquire(self, seconds: float | None) -> tuple[Connection, float]:
         """Lend a connection, and return it with the seconds for which it was idle.
 
@@ -155,7 +151,8 @@ async def connected_pool(
     options = {"command_timeout": STATEMENT_SECONDS, "target_session_attrs": "primary"}
     pool = Pool(lambda: connect(url, SESSION, silence=silence, **options), size)
     try:
-        await pool.fill(min(2, size))
+        for conn in [(await pool.acquire(None))[0] for _ in range(min(2, size))]:
+            pool.release(conn)
         yield pool
     finally:
         # A server that is away cannot close its end; what is left is terminated.

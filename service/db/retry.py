@@ -43,12 +43,12 @@ async def retry(work: Callable[[_Value], Awaitable[_Result]], value: _Value) -> 
 
 
 async def retry_locked(
-    conn: Connection, message: str, work: Callable[[], Awaitable[_Result]]
+    conn: Connection, migration: str, work: Callable[[], Awaitable[_Result]]
 ) -> _Result:
-    """Run work in a transaction, repeat it while it gets no locks, and return its result.
+    """Run a migration in a transaction, repeat it while it gets no locks, and return its result.
 
     The transaction waits one second for its locks, during which later requests queue behind it.
-    Then it logs the message and lets them pass.
+    Then it logs that and lets them pass.
     """
 
     async def run() -> _Result:
@@ -57,6 +57,7 @@ async def retry_locked(
             return await work()
 
     errors = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+    message = f"migration {migration} waits for locks on its tables"
     return await _repeat(LOCK_TRIES, 1, run, lambda error: isinstance(error, errors), message)
 
 
