@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from service.commands.command_line import CommandLine, add_company_option
@@ -11,7 +10,6 @@ from service.commands.companies import find_comparable_companies
 from service.commands.reconcile import submission_context
 from service.config import Config
 from service.db.transactions import Database
-from service.submission.context import SubmissionContext
 from service.submission.operator.connection_check import CheckStep, ConnectionCheck
 from service.submission.signers import Signers
 
@@ -40,39 +38,37 @@ async def check_portal(config: Config, database: Database, company_id: int | Non
     """Print a line for each step, and return whether none failed. Raises OperatorError."""
     has_failed = False
     async with submission_context(config, database) as context:
-        context = replace(context, signers=Signers(context.config))
-        async with aclosing(_check(context, company_id)) as steps:
-            async for step in steps:
+        check = ConnectionCheck(replace(context, signers=Signers(config)))
+        try:
+            async for step in _check(check, database, company_id):
                 has_failed |= step.state == "failed"
                 line = f"{step.state:{STATE_WIDTH}} {step.name:{NAME_WIDTH}} {step.text}"
                 print(line, flush=True)
+        finally:
+            await check.close()
     return not has_failed
 
 
 async def _check(
-    context: SubmissionContext, company_id: int | None
-) -> AsyncGenerator[CheckStep, None]:
+    check: ConnectionCheck, database: Database, company_id: int | None
+) -> AsyncIterator[CheckStep]:
     """Yield the steps of the portal, and of one company or a summary of each."""
-    check = ConnectionCheck(context)
-    try:
-        async for step in check.check_portal():
-            yield step
-        of_companies = (
-            _summarize_companies(context, check)
-            if company_id is None
-            else check.check_company(company_id)
-        )
-        async for step in of_companies:
-            yield step
-    finally:
-        await check.close()
+    async for step in check.check_portal():
+        yield step
+    of_companies = (
+        _summarize_companies(check, database)
+        if company_id is None
+        else check.check_company(company_id)
+    )
+    async for step in of_companies:
+        yield step
 
 
 async def _summarize_companies(
-    context: SubmissionContext, check: ConnectionCheck
-) -> AsyncGenerator[CheckStep, None]:
+    check: ConnectionCheck, database: Database
+) -> AsyncIterator[CheckStep]:
     """Yield a step for each company that can send, or has sent."""
-    ids = await find_comparable_companies(context.database)
+    ids = await find_comparable_companies(database)
     if not ids:
         yield CheckStep("companies", "skipped", NO_COMPANIES)
     for company_id in ids:
