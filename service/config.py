@@ -404,10 +404,7 @@ def read_config(environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def _read_text(setting: Setting, environ: Mapping[str, str]) -> str:
-    """Return the text of a variable, or of the file that its _FILE variable names.
-
-    Raises ValueError if both are set, or if the file cannot be read.
-    """
+    """Return the text of a variable, or of the file that its _FILE variable names."""
     text = environ.get(setting.variable, "").strip()
     path = environ.get(setting.file_variable, "").strip() if setting.parser.is_secret else ""
     if not path:

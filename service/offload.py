@@ -34,10 +34,7 @@ async def offload(
     *args: Parameters.args,
     **kwargs: Parameters.kwargs,
 ) -> Result:
-    """Return `work(*args)`, called in the thread if its input is larger than LARGE characters.
-
-    Raises the errors of run_in_thread.
-    """
+    """Return `work(*args)`, called in the thread if its input is larger than LARGE characters."""
     if size > LARGE:
         return await run_in_thread(work, *args, **kwargs)
     return work(*args, **kwargs)

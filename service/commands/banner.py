@@ -69,10 +69,7 @@ def describe_others(companies: Sequence[int]) -> str:
 
 
 def describe_demo(config: Config, link: str, company_id: int, name: str, key: str | None) -> str:
-    """Return the text for the operator about the demo company.
-
-    It has a link that signs the company's owner in, and the key if the company is new.
-    """
+    """Return the text about the demo company, with the key if the company is new."""
     text = AGAIN if key is None else FIRST
     demo = text.format(
         name=name,

@@ -217,10 +217,7 @@ async def run_command(
     *arguments: object,
     **options: object,
 ) -> _Result:
-    """Return the result of a command on the configured database, which is migrated.
-
-    Raises OperatorError if the option `company_id` names no company.
-    """
+    """Return the result of a command on the configured database, which is migrated."""
     company_id = options.get("company_id")
     async with with_postgres(with_portal(config)) as config:
         await migrate_database(config)

@@ -72,10 +72,7 @@ async def _reseal(config: Config, database: Database) -> None:
 
 
 async def reencrypt_all(config: Config, database: Database) -> dict[str, int]:
-    """Encrypt all secrets with the current SECRET_KEY, and return {sealed, unopenable}.
-
-    Raises OperatorError without a key.
-    """
+    """Return {sealed, unopenable}. Raises OperatorError without SECRET_KEY."""
     vault = _open_vault(config, "secrets are encrypted with it")
     return await reencrypt_secrets(database, vault)
 

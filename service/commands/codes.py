@@ -64,10 +64,7 @@ async def import_codes(
 
 
 async def share_with_sandbox(config: Config, database: Database) -> None:
-    """Send the imported lists to the sandbox, if the portal is one.
-
-    Print a message for the operator if it does not accept them.
-    """
+    """Send the imported lists to the sandbox, if the portal is one."""
     if config.has_live_portal:
         return
     async with database.across() as conn:

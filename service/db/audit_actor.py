@@ -11,10 +11,7 @@ _acting: ContextVar[tuple[str, str, str]] = ContextVar("acting", default=("backg
 
 
 def set_actor(actor: str, request_id: str, client: str = "") -> Token[tuple[str, str, str]]:
-    """Set the actor in the audit log for the present task and those that it starts.
-
-    `client` is the text of an address, or empty.
-    """
+    """Set the actor in the audit log for the present task and those that it starts."""
     if not _PLAIN.fullmatch(actor + request_id + client):
         raise ValueError("the actor, the request id or the address has a forbidden character")
     return _acting.set((actor, request_id, client))

@@ -89,10 +89,7 @@ async def migrate(
 async def _find_pending(
     conn: asyncpg.Connection, migrations: Sequence[Migration]
 ) -> list[Migration] | None:
-    """Return the migrations to apply, or None for a newer schema that this version can use.
-
-    Raises SchemaError.
-    """
+    """Return the migrations to apply, or None for a newer schema that this version can use."""
     known = {migration.name for migration in migrations}
     digests = {row["name"]: row["sha256"] for row in await sql.migrations_done(conn)}
     done = digests.keys()

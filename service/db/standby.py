@@ -220,10 +220,7 @@ class StandbyReads(Loop):
     async def read_with(
         self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
     ) -> _Result:
-        """Run `work` in a read-only transaction of one company, perhaps twice.
-
-        Raises Unavailable.
-        """
+        """Run `work` in a read-only transaction of one company, perhaps twice."""
         seconds = database_bounds(self._config).answer
         return await self._read(
             lambda conn: run_read_only(conn, company_id, work, seconds),

@@ -44,8 +44,5 @@ def read_own(request: web.Request, statement: Statement, **values: object) -> Ru
 async def read_own_with(
     request: web.Request, work: Callable[[Connection], Awaitable[_Result]]
 ) -> _Result:
-    """Run `work` in a read-only transaction of the request's company, perhaps twice.
-
-    Raises Unavailable.
-    """
+    """Run `work` in a read-only transaction of the request's company, perhaps twice."""
     return await request.app[app_keys.READS].read_with(request[app_keys.COMPANY], work)

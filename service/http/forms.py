@@ -80,7 +80,7 @@ def parse_form(raw: bytes, limits: FormLimits) -> FormFields:
 
 
 def _decode(raw: bytes, most: int) -> str:
-    """Return the text of a name or field. Raises TooLarge for a long one, BadRequest for no text.
+    """Return the text of a name or field.
 
     With another escape character it is quoted-printable, which the standard library decodes in C.
     """
