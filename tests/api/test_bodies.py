@@ -27,7 +27,7 @@ from tests.api_requests import (
     request_json,
 )
 from tests.conftest import Client, StartService, make_company
-from tests.harness.bodies import INVALID, VALID, buyer, invoice, line, load_bodies, note
+from tests.harness.bodies import INVALID, VALID, buyer, invoice, line, load_bodies
 from tests.harness.environments import GENEROUS
 from tests.harness.no_json import NOT_A_BODY, NOT_JSON
 
@@ -306,14 +306,6 @@ async def test_default_body_size_limit_is_2_mib(api: Client) -> None:
         await expect(api, status, "POST", "/api/invoices", data=data, headers=JSON_TYPE)
 
 
-async def test_missing_body_is_an_empty_object(api: Client) -> None:
-    invoice_id = await create_invoice(api)
-    for data in (None, b"", b" \r\n\t"):
-        headers = JSON_TYPE if data else {}
-        path = f"/api/invoices/{invoice_id}"
-        assert (await request_json(api, "PUT", path, data=data, headers=headers))[0] == 200, data
-
-
 async def test_whitespace_body_counts_as_missing_for_any_content_type(everywhere: Client) -> None:
     """The response equals that of a request without a body: never a 415."""
     for method, path in list_routes(everywhere, "POST", "PUT"):
@@ -510,17 +502,6 @@ def test_consolidated_invoice_of_more_than_10000_invoices_is_rejected() -> None:
         ]
 
     assert rules(10_000) == [] and rules(10_001) == [("/invoiceIds", "maxItems")]
-
-
-async def test_updates_and_notes_check_the_same_codes(api: Client) -> None:
-    invoice_id = await create_invoice(api)
-    wrong = [line(originCountry="MY")]
-    for method, path, body in (
-        ("PUT", f"/api/invoices/{invoice_id}", {"lineItems": wrong}),
-        ("POST", f"/api/invoices/{invoice_id}/adjustment-note", note(lineItems=wrong)),
-    ):
-        status, refusal = await request_json(api, method, path, json=body)
-        assert (status, refusal["errors"][0]["path"]) == (422, "/lineItems/0/originCountry")
 
 
 async def test_body_is_validated_before_the_record_is_read(

@@ -9,7 +9,7 @@ import pytest
 
 from service.documents.checks.party import FACTS
 from service.documents.ubl.parties import COLUMNS
-from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
+from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import wait_for_status
 from tests.api_requests import expect, list_rules, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
@@ -268,11 +268,6 @@ async def test_company_is_ready_if_its_needed_values_are_well_formed(
     assert (await update(api, **changes))["is_company_ready"] is is_ready
 
 
-async def test_ready_company_can_submit(api: Client) -> None:
-    assert (await update(api, phone="(03) 1234-5678"))["is_company_ready"] is True
-    await create_valid_invoice(api)
-
-
 # The TIN
 
 
@@ -328,20 +323,3 @@ async def test_concurrent_updates_are_all_applied(api: Client) -> None:
     found = await company_record(api)
     for change in changes:
         assert change.items() <= found.items()
-
-
-async def test_key_reads_and_updates_only_its_own_company(
-    api: Client, start: StartService, environment: dict[str, str], company: Company
-) -> None:
-    other = await make_company(environment, name="Lain Sdn. Bhd.")
-    stranger = await start(other)
-    await update(stranger, phone="+60387654321")
-    assert (await company_record(stranger))["id"] == other.id
-    found = await company_record(api)
-    assert (found["id"], found["phone"]) == (company.id, "+60312345678")
-
-
-async def test_update_records_an_event(api: Client, owner: asyncpg.Connection) -> None:
-    await update(api, city="Ipoh")
-    expected = ["company.updated"]
-    assert [row["type"] for row in await owner.fetch("select type from events")] == expected

@@ -12,7 +12,7 @@ from tests.api.test_specification import INVOICE_EXPORT
 from tests.api_invoices import create_invoice
 from tests.api_reads import fail_midway, get_invoice, wait_until_idle
 from tests.api_requests import expect
-from tests.conftest import Client, StartService, make_company
+from tests.conftest import Client
 from tests.harness.bodies import AS_BUYER, AS_SUPPLIER, buyer, invoice, line
 
 SPECIFIED = INVOICE_EXPORT.keys()
@@ -102,15 +102,6 @@ async def test_missing_values_are_exported_as_null(api: Client) -> None:
     )
     assert export.keys() == SPECIFIED | OPTIONAL
     assert export["buyer"] is None and export["invoiceLevelAllowanceCharge"] is None
-
-
-async def test_missing_registration_number_of_the_company_is_na(
-    environment: dict[str, str], start: StartService
-) -> None:
-    api = await start(await make_company(environment, registration_number=None))
-    assert (await get_export(api, await create_invoice(api)))["supplier"][
-        "registrationNumber"
-    ] == "NA"
 
 
 #: (PREFIX_DIGIT_COUNT, code, full code)

@@ -9,7 +9,6 @@ from yarl import URL
 
 from tests.api.test_exports import insert_copies
 from tests.api.test_notes import create_note
-from tests.api.test_specification import META
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import (
@@ -58,16 +57,6 @@ async def test_empty_list_has_one_page(api: Client) -> None:
         },
         [],
     )
-
-
-async def test_list_is_newest_first_with_ten_per_page(api: Client) -> None:
-    await create_with_codes(api, *range(1, 13))
-    meta, data = await get_page(api)
-    assert list(meta) == list(META)
-    assert [found["invoice_code"] for found in data] == [str(code) for code in range(12, 2, -1)]
-    assert meta["total"] == 12 and meta["last_page"] == 2
-    assert meta["next_page_url"] == "/api/invoices?page=2&per_page=10"
-    assert meta["previous_page_url"] is None
 
 
 async def test_list_entry_equals_the_record(api: Client) -> None:

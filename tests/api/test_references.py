@@ -1,6 +1,5 @@
 """References and metadata of clients, and the filters, orders and outcomes of lists."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -50,15 +49,6 @@ async def test_a_used_reference_is_rejected_with_a_submission_and_in_an_update(a
     await expect(api, 200, "PUT", other, json={"reference": None})
     await expect(api, 200, "DELETE", f"/api/invoices/{first}")
     await expect(api, 200, "PUT", other, json={"reference": "A"})
-
-
-async def test_concurrent_invoices_with_one_reference_store_one(api: Client) -> None:
-    bodies = [invoice(reference="RACE") for _ in range(12)]
-    answers = await asyncio.gather(
-        *(request_json(api, "POST", "/api/invoices", json=body) for body in bodies)
-    )
-    assert sorted(status for status, _ in answers) == [201] + [422] * 11
-    assert {answer["code"] for status, answer in answers if status == 422} == {"reference_taken"}
 
 
 async def test_references_of_companies_are_independent(api: Client, stranger: Client) -> None:

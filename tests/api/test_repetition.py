@@ -92,14 +92,6 @@ async def test_an_invalid_idempotency_key_is_refused(context: Context, path: str
     assert (status, body["code"]) == (400, "idempotency_key_invalid")
 
 
-async def test_concurrent_repetitions_create_one_invoice(api: Client) -> None:
-    body = invoice()
-    answers = await asyncio.gather(*[post(api, "a", **body) for _ in range(50)])
-    assert {status for status, *_ in answers} <= {201, 409}
-    assert 201 in {status for status, *_ in answers}
-    assert len({answer["data"]["id"] for status, answer, _ in answers if status == 201}) == 1
-
-
 async def test_an_idempotency_key_is_scoped_to_company_and_route(
     api: Client, stranger: Client
 ) -> None:
@@ -214,17 +206,6 @@ async def test_a_cancel_refused_by_the_portal_is_replayed_for_its_key(
     await sandbox.settings(stuck=False)
     await wait_until_status(api, invoice_id, "Valid")
     assert await post(api, "c", path) == (*first[:2], "true")
-
-
-async def test_a_stored_response_is_returned_after_a_crash(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    """After a crash between commit and response, the stored response is returned."""
-    body = invoice()
-    first = await post(api, "a", **body)
-    assert await owner.fetchval("select status from idempotency_keys") == 201
-    await owner.execute("update idempotency_keys set created_at = created_at - interval '1 hour'")
-    assert await post(api, "a", **body) == (*first[:2], "true")
 
 
 async def test_a_response_is_stored_in_the_transaction_of_its_effect(

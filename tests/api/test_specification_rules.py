@@ -1,6 +1,5 @@
 """The bodies, errors, states and limits of the specification, one row per row of its tables."""
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -20,14 +19,13 @@ from tests.api.test_specification import (
     draft,
     draft_note,
     fill_path,
-    is_a,
     nothing,
     organization,
     request,
     sent_note,
     valid,
 )
-from tests.api.test_validations import TIN, UNKNOWN
+from tests.api.test_validations import TIN
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import cancel_latest, expect, list_rules, request_json, submit
@@ -605,14 +603,6 @@ async def test_a_refusal_has_its_status_and_message(context: Context, refusal: R
     elif refusal.operation == "submit invoice":
         assert body["errors"]
         assert all({"code", "path", "message"} <= set(each) for each in body["errors"])
-
-
-async def test_validate_tin_404_forwards_the_error_body_of_the_portal(context: Context) -> None:
-    status, body = await operate(context, "validate TIN", 1, UNKNOWN)
-    assert (status, body["code"]) == (404, "tin_unknown")
-    kinds = {"type": "string", "title": "string", "status": "number", "traceId": "string"}
-    assert all(is_a(body["error"].get(name), kind) for name, kind in kinds.items()), body
-    assert re.match("https?://", body["error"]["type"]) and body["error"]["status"] == 404
 
 
 # States

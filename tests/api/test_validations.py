@@ -170,13 +170,6 @@ async def test_a_failed_portal_request_is_a_503(
     assert_refusal(body, code)
 
 
-async def test_an_unreachable_portal_is_a_503(start: StartService) -> None:
-    api = await start(
-        PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
-    )
-    assert (await check_tin(api, **TIN))[0] == 503
-
-
 async def test_a_late_response_of_the_portal_is_cached(
     start: StartService, sandbox: Sandbox, owner: asyncpg.Connection
 ) -> None:

@@ -226,16 +226,8 @@ async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
         {"success": True, "message": "The event will be delivered again."},
     )
     assert (await wait_for_delivery(api, endpoint_id, "Delivered"))["attempts"] == len(SCHEDULE) + 1
-
-
-async def test_a_redelivery_has_the_same_webhook_id(api: Client, receiver: Receiver) -> None:
-    endpoint_id, _ = await create_endpoint(api, receiver.url)
-    await create_invoice(api)
-    first = await wait_for_delivery(api, endpoint_id, "Delivered")
-    found = await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{first['id']}/redeliver")
-    assert found[0] == 200
-    (one, _), (two, _) = await receiver.gets(2)
-    assert one["webhook-id"] == two["webhook-id"]
+    requests = await receiver.gets(len(SCHEDULE) + 1)
+    assert len({headers["webhook-id"] for headers, _ in requests}) == 1
 
 
 async def test_a_redelivery_during_an_attempt_adds_an_attempt(
@@ -590,12 +582,6 @@ async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
     assert page["meta"]["total"] == 3
     page = await get_json(api, f"/api/webhooks/{made[0]}/deliveries?status=Failed")
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
-
-
-async def test_a_twenty_first_endpoint_is_a_conflict(api: Client) -> None:
-    for _ in range(20):
-        await create_endpoint(api, "https://hooks.example.com/in")
-    assert (await post(api, "/api/webhooks", {"url": "https://hooks.example.com/in"}))[0] == 409
 
 
 @pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
