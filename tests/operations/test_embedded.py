@@ -133,13 +133,6 @@ async def test_new_cluster_is_durable_utf8_and_private(tmp_path: Path) -> None:
             await query(url.replace("@", "x@"), "select 1")
 
 
-async def test_data_is_kept_until_the_next_start(data: Path) -> None:
-    async with postgres(data) as url:
-        await query(url, "create table kept as select 42 as answer")
-    async with postgres(data) as url:
-        assert await query(url, "select answer from kept") == 42
-
-
 async def test_server_stops_after_the_last_use(data: Path) -> None:
     async with postgres(data) as url:
         pass

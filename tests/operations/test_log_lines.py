@@ -199,7 +199,10 @@ async def test_json_log_has_the_error_that_prevents_a_start(command: RunCommand)
     assert done.code == 1
     _, stopped, error = read_lines(done.err)
     assert stopped["reason"] == "OperatorError"
-    assert f"Cannot listen on 127.0.0.1:{port}" in error["message"]
+    assert error["message"] == (
+        f"Cannot listen on 127.0.0.1:{port}: another program uses it. Stop that program, or set "
+        "WORKER_PORT to another port."
+    )
 
 
 # The first and the last line

@@ -41,16 +41,6 @@ async def test_a_connection_goes_to_the_caller_that_has_waited_longest(pool: Poo
     assert served == list(range(5)) * 20
 
 
-async def test_a_caller_that_gives_up_is_skipped(pool: Pool) -> None:
-    conn = await acquire(pool)
-    with pytest.raises(TimeoutError):
-        await pool.acquire(0.01)
-    second = asyncio.create_task(acquire(pool))
-    await asyncio.sleep(0)
-    pool.release(conn)
-    assert await second is conn
-
-
 async def test_a_caller_that_is_cancelled_when_it_is_served_passes_the_connection_on(
     pool: Pool,
 ) -> None:

@@ -9,9 +9,7 @@ import pytest
 from service.config import read_config
 from service.version import VERSION
 from tests.api_requests import request_json
-from tests.fixtures_service import RunCommand
 from tests.harness.processes import ChildProcess, free_port, read_listening_ports
-from tests.operations.test_commands import read_error
 
 
 @pytest.fixture
@@ -48,17 +46,6 @@ async def test_worker_without_a_port_listens_on_nothing(
     async with ChildProcess(["worker"], environment, tmp_path / "log") as process:
         await process.printed("The worker is running.")
         assert process.pid is not None and read_listening_ports(process.pid) == set()
-
-
-async def test_taken_port_of_the_worker_is_one_line(
-    command: RunCommand, worker: ChildProcess
-) -> None:
-    text = await read_error(command("worker", WORKER_PORT=str(worker.port)))
-    place = f"127.0.0.1:{worker.port}"
-    assert text == (
-        f"Cannot listen on {place}: another program uses it. Stop that program, or set "
-        "WORKER_PORT to another port."
-    )
 
 
 def test_worker_listens_on_the_address_of_the_api_by_default() -> None:
