@@ -199,6 +199,8 @@ async def test_an_invalid_invoice_is_corrected_at_the_fields_of_its_form(
     reader = await sign_in(site, "reader")
     await reader.get("/")
     assert f'href="{place}">Open' in reader.text and "Correct it" not in reader.words
+    await reader.get(place)
+    assert not re.search(f'action="{place}/(submit|cancel|delete)"', reader.text)
     await member.get("/")
     assert f'href="{place}/edit">Correct it' in member.text
     fields = FormReader(await member.get(f"{place}/edit")).fields

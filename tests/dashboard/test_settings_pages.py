@@ -15,14 +15,13 @@ from service.http.api_keys import MOST_KEYS, TOO_MANY_KEYS
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_json, wait_for_lock
 from tests.api_requests import CERTIFICATE, OWN_CLIENT, PORTAL_CREDENTIALS, add_own_client, expect
-from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.conftest import Client, Company, Sandbox, StartService
 from tests.dashboard.test_invoice_form import read_etag
 from tests.fixtures_dashboard import SignIn
 from tests.fixtures_webhooks import (
     LOCAL,
     Receiver,
     create_endpoint,
-    list_deliveries,
     wait_for_delivery,
 )
 from tests.harness.certificates import issued, key_text, rsa_key
@@ -34,21 +33,6 @@ from tests.portal.test_refused_logins import change_client
 WEBHOOKS, SIGNING, PORTAL = "/settings/webhooks", "/settings/certificate", "/settings/portal"
 PLACE = "https://hooks.example.com/in"
 SCRIPT = "<script>document.title='broken'</script>"
-#: Forms of the pages.
-FORMS = (
-    WEBHOOKS,
-    f"{WEBHOOKS}/1",
-    f"{WEBHOOKS}/1/enable",
-    f"{WEBHOOKS}/1/disable",
-    f"{WEBHOOKS}/1/rotate",
-    f"{WEBHOOKS}/1/delete",
-    f"{WEBHOOKS}/1/deliveries/1/redeliver",
-    SIGNING,
-    f"{SIGNING}/remove",
-    PORTAL,
-    f"{PORTAL}/credentials",
-    f"{PORTAL}/credentials/remove",
-)
 #: Forms that need a recent password, with the page to which the person returns.
 SECRETS = {
     WEBHOOKS: WEBHOOKS,
@@ -277,20 +261,6 @@ async def test_script_in_the_texts_of_a_webhook_is_escaped(
         assert SCRIPT not in admin.text and SCRIPT in admin.words
 
 
-async def test_a_webhook_of_another_company_answers_like_an_unknown_one(
-    admin: Visitor, site: Client, start: StartService, environment: dict[str, str]
-) -> None:
-    theirs = await start(await make_company(environment), **LOCAL)
-    webhook, _ = await create_endpoint(theirs, PLACE)
-    for number in (webhook, 999999999):
-        await admin.get(f"{WEBHOOKS}/{number}")
-        assert admin.status == 404 and PLACE not in admin.text
-        for action in ("", "/enable", "/disable", "/rotate", "/delete"):
-            await admin.fill_in(WEBHOOKS, {"url": PLACE}, path=f"{WEBHOOKS}/{number}{action}")
-            assert (action, admin.status) == (action, 404)
-    assert len(await list_deliveries(theirs, webhook)) == 0
-
-
 async def test_a_certificate_is_stored_shown_and_removed(admin: Visitor, site: Client) -> None:
     await admin.get(SIGNING)
     assert "No certificate is stored." in admin.text
@@ -492,19 +462,6 @@ async def test_a_secret_is_changed_only_after_the_password_was_entered(
     await admin.get(SECRETS[path])
     assert f'action="{path}"' not in admin.text
     assert f'href="/confirm?next={SECRETS[path]}"' in admin.text
-
-
-async def test_a_member_may_not_use_the_pages(member: Visitor, site: Client) -> None:
-    webhook, _ = await create_endpoint(site, PLACE)
-    for path in (WEBHOOKS, f"{WEBHOOKS}/{webhook}", SIGNING):
-        await member.get(path)
-        assert (path, member.status) == (path, 403) and PLACE not in member.text
-    for path in FORMS:
-        await member.fill_in(
-            "/invoices", {"url": PLACE, **issued().pair}, path=path.replace("/1", f"/{webhook}")
-        )
-        assert (path, member.status) == (path, 403)
-    assert [each["enabled"] for each in await _list_endpoints(site)] == [True]
 
 
 async def test_a_key_over_the_limit_is_refused_with_the_reason(
