@@ -23,7 +23,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
-from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import Config, read_config
 from service.portal import listings, responses, transport
@@ -407,26 +406,6 @@ async def test_a_failed_or_stalled_tls_handshake_sends_nothing(act: Any) -> None
                 await Portal(session, config).submit(TIN, b"{}")
 
 
-async def test_a_request_without_a_free_connection_sends_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transport, "CONNECTIONS", 1)
-    busy = asyncio.Event()
-
-    async def hold(reader: Reader, writer: Writer, request: Request) -> None:
-        busy.set()
-        await reader.read()
-
-    async with portal_to(hold, PORTAL_CONNECT_TIMEOUT_SECONDS="0.2") as (portal, server):
-        first = asyncio.create_task(portal.submit(TIN, b"{}"))
-        await busy.wait()
-        async with asyncio.timeout(60):
-            with pytest.raises(NotSent):
-                await portal.submit(TIN, b"{}")
-        first.cancel()
-        assert len(server.calls) == 1
-
-
 @pytest.mark.parametrize(
     "error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")]
 )
@@ -650,20 +629,6 @@ async def test_an_intermediary_logs_in_once_for_each_company() -> None:
     assert not any("onbehalfof" in request.headers for request in server.calls)
 
 
-async def test_a_request_after_ready_needs_no_login() -> None:
-    async with portal_to(http(202, RECEIPT)) as (portal, server):
-        await portal.ready(TIN)
-        assert len(server.logins) == 1 and not server.calls
-        await portal.submit(TIN, b"{}")
-    assert len(server.logins) == 1
-
-
-async def test_concurrent_requests_share_one_login() -> None:
-    async with portal_to(http(202, RECEIPT)) as (portal, server):
-        await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
-    assert len(server.logins) == 1 and len(server.calls) == 20
-
-
 async def test_concurrent_requests_share_a_failed_login() -> None:
     async with portal_to(b"", http(500)) as (portal, server):
         results = await asyncio.gather(
@@ -720,14 +685,6 @@ async def test_a_token_is_renewed_after_80_percent_of_its_lifetime() -> None:
         for now[0], logins in ((0, 1), (0.8 * 3600 - 1, 1), (0.8 * 3600, 2)):
             await portal.submit(TIN, b"{}")
             assert len(server.logins) == logins
-
-
-async def test_a_refused_new_token_ends_the_request() -> None:
-    async with portal_to(http(401, refusal("Unauthorized"))) as (portal, server):
-        with pytest.raises(LoginRefused) as refused:
-            await portal.submit(TIN, b"{}")
-    assert len(server.logins) == 2 and len(server.calls) == 2
-    assert refused.value.errors[0]["code"] == "Unauthorized"
 
 
 # Retry-After
@@ -1375,13 +1332,6 @@ async def test_a_tin_is_valid_if_the_status_is_200() -> None:
     assert server.calls[0].query == {"idType": "BRN", "idValue": "2018&01"}
 
 
-async def test_an_unknown_tin_is_refused_with_the_portals_body() -> None:
-    async with portal_to(http(404, PROBLEM, "application/problem+json")) as (portal, _):
-        with pytest.raises(Refused) as refused:
-            await portal.validate_tin("C10", "BRN", "1", taxpayer=TIN)
-    assert (refused.value.status, refused.value.code, refused.value.body) == (404, None, PROBLEM)
-
-
 async def test_a_web_page_as_response_to_a_tin_check_is_unclear() -> None:
     async with portal_to(http(200, PAGE, "text/html; charset=utf-8")) as (portal, _):
         with pytest.raises(Unclear):
@@ -1429,40 +1379,6 @@ def test_sightings_in_hostile_bytes_take_linear_time() -> None:
 
 
 # The sandbox
-
-
-async def test_a_document_passes_through_the_sandbox(
-    tmp_path: Path, aiohttp_server: AiohttpServer
-) -> None:
-    sandbox = pytest.importorskip("service.sandbox.app")
-    settings = pytest.importorskip("service.sandbox.settings").Settings(
-        state=str(tmp_path / "state"),
-        processing_seconds=0,
-        rate_scale=0,
-        tin=TIN,
-        client_id="the-client",
-        client_secret="the-secret",
-    )
-    server = await aiohttp_server(sandbox.create_sandbox(settings))
-    config = config_for(str(server.make_url("")).rstrip("/"))
-    async with portal_session(config) as session:
-        portal = Portal(session, config)
-        await portal.validate_tin("C5510387420", "BRN", "202101033579", taxpayer=TIN)
-        since = datetime.now(UTC) - timedelta(hours=1)
-        sent = await portal.submit(TIN, fresh_submission("INV-7"))
-        assert sent.accepted.keys() == {"INV-7"} and not sent.rejected
-        uuid = sent.accepted["INV-7"]
-        assert sent.uid
-        found = await portal.submission(TIN, sent.uid)
-        assert found[0].status == "Valid"
-        assert (await portal.details(TIN, uuid)).long_id == found[0].long_id
-        assert [row.uuid for row in await portal.search(TIN, since, datetime.now(UTC))] == [uuid]
-        with pytest.raises(Duplicate):
-            await portal.submit(TIN, fresh_submission("INV-7"))
-        await portal.cancel(TIN, uuid, "Wrong buyer")
-        with pytest.raises(Refused) as refused:
-            await portal.cancel(TIN, uuid, "Wrong buyer")
-        assert refused.value.code == "IncorrectState"
 
 
 def fresh_submission(number: str) -> bytes:

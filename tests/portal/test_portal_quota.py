@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import asyncpg
 import pytest
@@ -26,13 +25,11 @@ from service.portal.rate_limits import (
     PortalRateLimiter,
     limits,
 )
-from tests.api.test_validations import TIN
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import request_json, submit
-from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
+from tests.api_requests import submit
+from tests.conftest import Client, Sandbox, StartService, some_long, until
 from tests.harness.companies import AUTOMATIC
-from tests.harness.processes import Service
 from tests.submission.test_batches import (
     count_submits,
     create_ready,
@@ -359,36 +356,6 @@ def test_a_scaled_quota_is_at_least_one_request() -> None:
                 bounds = limits(quota, Decimal("0.001"), urgent)
                 assert bounds.most == bounds.pace_most == bounds.size == bounds.alone == 1
                 assert bounds.span >= timedelta(seconds=quota.seconds)
-
-
-async def test_two_processes_share_one_token_bucket(
-    environment: dict[str, str], company: Company, sandbox: Sandbox, tmp_path: Path
-) -> None:
-    await sandbox.settings(rate_scale=1)
-    pair = [
-        Service({**environment, "PORTAL_RATE_SCALE": "1"}, tmp_path / f"{number}.log")
-        for number in range(2)
-    ]
-    try:
-        await asyncio.gather(*[service.start() for service in pair])
-        answers = []
-        for service in pair:
-            async with service.client(company.key) as client:
-                bodies = [
-                    {**TIN, "registration_number": f"{service.port}{number:07}"}
-                    for number in range(45)
-                ]
-                asked = [
-                    request_json(client, "POST", "/api/validation/tin", json=body)
-                    for body in bodies
-                ]
-                answers += await asyncio.gather(*asked)
-    finally:
-        for service in pair:
-            await service.stop()
-    calls = await sandbox.calls()
-    assert calls["calls"]["tin"] == 48 and "429" not in calls["answers"]["tin"]
-    assert sorted(status for status, _ in answers).count(429) == 42
 
 
 async def test_an_interactive_submit_may_exceed_the_background_share(
