@@ -147,16 +147,6 @@ async def test_key_that_expires_soon_is_logged_once_a_day(
     assert logged == [f"keys: company_id={company.id} key_id={soon.key_id} expires in 13.0 days"]
 
 
-async def test_revoking_a_key_leaves_other_keys_valid(
-    api: Client, config: Config, company: Company
-) -> None:
-    other = await add_another_key(config, company)
-    await run_command(config, revoke_key, other.key_id)
-    refused = await until(lambda: with_key(api, other.key), lambda answer: answer[0] != 200)
-    assert refused == WRONG
-    assert (await with_key(api, company.key))[0] == 200
-
-
 async def test_last_use_of_a_key_is_written_once_a_minute(
     start: StartService, owner: asyncpg.Connection, company: Company
 ) -> None:
@@ -217,18 +207,6 @@ async def test_every_route_checks_the_key_first(keyless: Client) -> None:
         ) as response:
             body = None if method == "HEAD" else await response.json()
             assert (response.status, body) == (401, expected[1] if body else None), (method, path)
-
-
-@pytest.mark.own_service
-async def test_company_key_is_rejected_by_the_integration_surface(
-    api: Client, company: Company
-) -> None:
-    """A company key does not open the integration surface, in either header."""
-    for method, path in list_routes(api):
-        if path.startswith(INTEGRATIONS) and method != "HEAD":
-            for headers in ({}, {"X-Portal-Key": company.key}):
-                answer = await request_json(api, method, fill_path(path), headers=headers)
-                assert answer == ELSEWHERE, (method, path)
 
 
 async def test_invalid_key_is_rejected_before_the_body_is_read(api: Client) -> None:

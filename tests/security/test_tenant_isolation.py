@@ -713,20 +713,6 @@ async def test_a_transaction_without_a_tenant_sees_no_rows(
             assert await conn.fetchval(f"select count(id) from {owners}") == 0
 
 
-async def test_a_company_cannot_write_a_row_of_another(
-    environment: dict[str, str], database: str, company: Company
-) -> None:
-    stranger = await make_company(environment)
-    async with connected_pool(database, 1) as pool:
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            async with Database(pool).company(stranger.id) as conn:
-                await conn.execute(
-                    "insert into events (company_id, type, data)"
-                    " values ($1, 'company.updated', '{}')",
-                    company.id,
-                )
-
-
 @pytest.mark.parametrize("way", ["company", "reading", "account"])
 async def test_the_tenant_setting_ends_with_its_transaction(
     database: str, company: Company, way: str

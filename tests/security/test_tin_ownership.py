@@ -1,20 +1,16 @@
 """A TIN belongs to one company, and is verified before anything is done in its name."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from service.commands import serve
 from service.commands.bootstrap import run_command
 from service.commands.companies import (
     OperatorError,
-    add_company,
     share_tin,
     unshare_tin,
     verify_tin,
@@ -31,9 +27,9 @@ from tests.api.test_consolidated_invoices import PLACE as CONSOLIDATED
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_validations import TIN, check_tin
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
-from tests.api_reads import get_documents, get_invoice, wait_for_status
+from tests.api_reads import get_documents, get_invoice, wait_for_lock, wait_for_status
 from tests.api_requests import cancel_latest, expect, request_json, submit
-from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company, until
+from tests.conftest import DEMO_COMPANY, Client, Company, Sandbox, StartService, make_company
 from tests.fixtures_service import RunCommand
 from tests.harness.bodies import invoice, note
 from tests.harness.databases import open_connection
@@ -51,7 +47,6 @@ UNVERIFIED = {
     "errors": [TIN_NOT_VERIFIED],
     "retryable": True,
 }
-AT_ONCE = 20
 MOVE = "update companies set tin_code = $2 where id = $1"
 
 
@@ -103,46 +98,12 @@ async def test_a_tin_of_another_company_is_a_conflict(
     assert await company_record(api) == before
 
 
-async def test_a_released_tin_can_be_used_by_another_company(
-    api: Client, stranger: Client, company: Company, config: Config
-) -> None:
-    await update(stranger, tin_code="C20880059980")
-    assert (await update(api, tin_code=OTHER))["tin_code"] == OTHER
-    await run_command(config, verify_tin, company.id)
-    assert await put(stranger, tin_code=OTHER) == (409, TAKEN)
-
-
 @pytest.mark.own_service
 async def test_a_company_can_spell_its_own_tin_differently(api: Client) -> None:
     verified = (await company_record(api))["tin_verified_at"]
     after = await update(api, tin_code="c2088 0050-010")
     assert after["tin_code"] == "c2088 0050-010"
     assert (after["tin_verified"], after["tin_verified_at"]) == (True, verified)
-
-
-async def test_of_concurrent_updates_to_one_tin_one_is_verified(
-    start: StartService, environment: dict[str, str], owner: asyncpg.Connection
-) -> None:
-    companies = [await make_company(environment) for _ in range(AT_ONCE)]
-    apis = [await start(company, TIN_VERIFICATION="automatic") for company in companies]
-    answers = await asyncio.gather(*[put(api, tin_code=OTHER) for api in apis])
-    refusals = [body for status, body in answers if status != 200]
-    assert refusals == [TAKEN] * (AT_ONCE - 1)
-    assert await owner.fetchval("select count(*) from companies where tin = $1", OTHER) == 1
-
-
-async def test_of_concurrently_added_companies_with_one_tin_one_is_created(
-    owner: asyncpg.Connection, config: Config
-) -> None:
-    async with connected_pool(config.database_url, AT_ONCE) as pool:
-        made: list[Any] = await asyncio.gather(
-            *[add_company(config, Database(pool), **DEMO_COMPANY) for _ in range(AT_ONCE)],
-            return_exceptions=True,
-        )
-    assert sum(isinstance(one, dict) for one in made) == 1
-    refused = {(type(one), one.constraint_name) for one in made if not isinstance(one, dict)}
-    assert refused == {(asyncpg.UniqueViolationError, "companies_tin_once")}
-    assert await owner.fetchval("select count(*) from companies") == 1
 
 
 @asynccontextmanager
@@ -153,20 +114,6 @@ async def open_transaction(url: str) -> AsyncIterator[asyncpg.Connection]:
         yield conn
 
 
-async def wait_for_lock(owner: asyncpg.Connection, statement: str) -> None:
-    """Wait until a session waits for a lock in a statement with that text."""
-    await until(
-        lambda: owner.fetchval(
-            """
-            select count(*) from pg_stat_activity
-             where datname = current_database() and wait_event_type = 'Lock'
-               and position($1 in query) > 0 and pid <> pg_backend_pid()
-            """,
-            statement,
-        )
-    )
-
-
 @pytest.mark.parametrize("end, taken", [("commit", True), ("rollback", False)])
 async def test_a_tin_in_an_open_transaction_is_waited_for(
     environment: dict[str, str], database: str, owner: asyncpg.Connection, end: str, taken: bool
@@ -175,7 +122,7 @@ async def test_a_tin_in_an_open_transaction_is_waited_for(
     async with open_transaction(database) as first, open_transaction(database) as second:
         await first.execute(MOVE, ids[0], OTHER)
         task = asyncio.create_task(second.execute(MOVE, ids[1], OTHER))
-        await wait_for_lock(owner, MOVE)
+        await wait_for_lock(owner)
         await first.execute(end)
         if taken:
             with pytest.raises(asyncpg.UniqueViolationError):
@@ -511,7 +458,7 @@ async def test_a_submit_waits_for_a_tin_change_and_is_refused(
             OTHER,
         )
         task = asyncio.create_task(submit(api, invoice_id))
-        await wait_for_lock(owner, "for key share")
+        await wait_for_lock(owner)
         await conn.execute("commit")
         assert await task == (400, UNVERIFIED)
     assert await get_portal_calls(sandbox) == {}
@@ -576,17 +523,3 @@ async def test_adding_a_company_with_a_used_tin_is_refused(
 ) -> None:
     message = await read_error(command("add-company", "--name", "A", "--tin", OWN.lower()))
     assert message == CONSTRAINTS["companies_tin_once"]().message
-
-
-async def test_a_repeated_first_start_finds_the_demo_company(
-    environment: dict[str, str], company: Company, tmp_path: Path
-) -> None:
-    config = read_config({**environment, "DATA_DIR": str(tmp_path)})
-    said = await run_command(config, serve._prepare_demo)
-    assert f"The demo company is company {company.id}." in said and "KEY" in said
-    again = await run_command(config, serve._prepare_demo)
-    assert _without_link(again) == _without_link(said) and "/link/" in said and again != said
-
-
-def _without_link(text: str) -> str:
-    return re.sub(r"/link/[\w-]+", "", text)
