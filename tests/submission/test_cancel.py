@@ -12,7 +12,6 @@ from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import (
     get_documents,
     get_invoice,
-    get_statuses,
     wait_for_lock,
     wait_for_status,
     wait_until_status,
@@ -103,15 +102,6 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
     }
     assert await cancel_latest(api, invoice_id) == (400, expected)
     assert (await sandbox.ledger())[0]["status"] == "Valid"
-
-
-async def test_cancelled_invoice_can_be_resubmitted(api: Client, sandbox: Sandbox) -> None:
-    await sandbox.settings(duplicate_window_seconds=7200)
-    invoice_id = await create_valid_invoice(api)
-    await cancel_latest(api, invoice_id)
-    assert (await submit(api, invoice_id, resubmit=True))[0] == 200
-    await wait_for_status(api, invoice_id, "Valid")
-    assert await get_statuses(api, invoice_id) == ["Valid", "Cancelled"]
 
 
 async def test_failed_cancellation_request_leaves_the_document_valid(
@@ -353,17 +343,6 @@ async def test_repeated_cancellation_does_not_shorten_the_settling_time(
     await wait_until_status(patient, invoice_id, "Cancelled")
 
 
-async def test_rejection_with_a_code_ends_a_cancellation(patient: Client, sandbox: Sandbox) -> None:
-    invoice_id = await create_valid_invoice(patient)
-    await sandbox.fault("state", "refuse", code="OperationPeriodOver")
-    status, body = await cancel_latest(patient, invoice_id)
-    assert (status, body["code"]) == (400, "OperationPeriodOver")
-    assert (
-        await get_request_time(patient, invoice_id) is None
-        and await request_note(patient, invoice_id) == 201
-    )
-
-
 async def test_rejected_cancellation_of_a_cancelled_document_succeeds(
     patient: Client, sandbox: Sandbox
 ) -> None:
@@ -436,17 +415,3 @@ async def test_process_with_an_expired_claim_sends_no_cancellation(
         lambda: get_request_time(api, invoice_id), lambda requested_at: requested_at is None
     )
     assert (await get_invoice(api, invoice_id))["status"] == "Valid"
-
-
-async def test_poll_that_finds_it_cancelled_ends_an_unclear_cancellation(
-    start: StartService, sandbox: Sandbox
-) -> None:
-    api = await start(
-        PORTAL_RETRY_SECONDS="60",
-        PORTAL_RECHECK_SECONDS="0.3",
-        PORTAL_SETTLE_SECONDS="600",
-    )
-    invoice_id = await cancel_unclearly(api, sandbox)
-    await sandbox.cancel((await get_documents(api, invoice_id))[0]["uuid"], "Late")
-    await wait_until_status(api, invoice_id, "Cancelled")
-    assert await get_request_time(api, invoice_id) is None

@@ -288,23 +288,6 @@ async def test_intent_is_committed_before_the_portal_receives_the_bytes(
     assert (await answer)[0] == 200
 
 
-async def test_expired_token_is_renewed_without_a_duplicate(api: Client, sandbox: Sandbox) -> None:
-    await sandbox.fault("submit", "unauthorized")
-    await create_valid_invoice(api)
-    assert len(await sandbox.ledger()) == 1
-
-
-async def test_listing_resolves_all_unknown_outcomes_of_a_company(
-    api: Client, sandbox: Sandbox
-) -> None:
-    await sandbox.fault("submit", "accept_then_drop", times=10)
-    ids = [await create_invoice(api) for _ in range(10)]
-    await asyncio.gather(*[submit(api, invoice_id) for invoice_id in ids])
-    for invoice_id in ids:
-        await wait_until_status(api, invoice_id, "Valid")
-    assert len(await sandbox.ledger()) == 10
-
-
 async def test_submission_not_found_after_its_receipt_is_polled_again(
     api: Client, sandbox: Sandbox
 ) -> None:

@@ -18,14 +18,12 @@ from tests.api_reads import (
     wait_for_status,
     wait_until_status,
 )
-from tests.api_requests import not_found, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, now
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
-AGAIN = {"success": True, "message": "The invoice has already been submitted to the portal."}
-
 #: A buyer whose registration number does not match the TIN, so that the document is Invalid.
 STRANGER = buyer(
     type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
@@ -64,19 +62,6 @@ async def test_the_sent_bytes_are_those_of_the_stored_submission(
     (listed,) = await sandbox.ledger()
     (document,) = await get_documents(api, invoice_id)
     assert hashlib.sha256(content).hexdigest() == document["document_hash"] == listed["sha256"]
-
-
-async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Client, sandbox: Sandbox) -> None:
-    invoice_id = await create_valid_invoice(api)
-    assert await submit(api, invoice_id) == (200, AGAIN)
-    assert len(await sandbox.ledger()) == 1
-
-
-async def test_an_invalid_invoice_has_the_errors_of_the_portal(api: Client) -> None:
-    invoice_id = await create_submitted_invoice(api, buyer=STRANGER)
-    await wait_for_status(api, invoice_id, "Invalid")
-    (document,) = await get_documents(api, invoice_id)
-    assert [error["code"] for error in document["errors"]] == ["ERR206"]
 
 
 @pytest.mark.parametrize("shown", [{}, {"validationResults": None}, {"validationResults": []}])
@@ -178,14 +163,6 @@ async def test_each_attempt_has_its_own_issue_time(api: Client, sandbox: Sandbox
     assert timedelta(0) < shift < timedelta(minutes=1)
 
 
-async def test_concurrent_submits_send_one_document(api: Client, sandbox: Sandbox) -> None:
-    invoice_id = await create_invoice(api)
-    answers = await asyncio.gather(*[submit(api, invoice_id) for _ in range(50)])
-    assert {status for status, _ in answers} == {200}
-    await wait_for_status(api, invoice_id, "Valid")
-    assert len(await sandbox.ledger()) == 1
-
-
 async def test_concurrent_submits_to_two_services_send_one_document(
     api: Client, start: StartService, sandbox: Sandbox
 ) -> None:
@@ -202,15 +179,6 @@ async def test_submit_immediately_returns_the_status(api: Client) -> None:
         body = await response.json()
     assert response.status == 201 and body["data"]["status"] == "Submitted"
     await wait_for_status(api, body["data"]["id"], "Valid")
-
-
-async def test_a_failed_immediate_submit_still_creates_the_invoice(api: Client) -> None:
-    async with api.post(
-        "/api/invoices", json=invoice(submitImmediately=True, issueDateTime=now(hours=80))
-    ) as response:
-        body = await response.json()
-    assert response.status == 201
-    assert body["data"]["status"] == "Draft" and body["data"]["errors"][0]["code"] == "CF321"
 
 
 @pytest.mark.parametrize("kind", ["throttle", "drop", "error_before"])
@@ -241,36 +209,6 @@ async def test_ready_invoices_are_submitted_automatically(
         await wait_until_status(api, invoice_id, "Valid")
     assert (await get_invoice(api, await create_invoice(api)))["status"] == "Draft"
     assert len(await sandbox.ledger()) == 2
-
-
-async def test_ready_invoices_are_not_submitted_without_the_setting(api: Client) -> None:
-    invoice_id = await create_invoice(api, isReady=True)
-    found = await get_invoice(api, invoice_id)
-    assert found["is_ready"] is True and found["status"] == "Draft"
-
-
-async def test_a_submission_writes_its_events_in_order(
-    api: Client, owner: asyncpg.Connection
-) -> None:
-    await create_valid_invoice(api)
-    types = await owner.fetch("select type from events order by id")
-    assert [row["type"] for row in types] == [
-        "invoice.created",
-        "invoice.submitting",
-        "invoice.submitted",
-        "invoice.valid",
-    ]
-
-
-async def test_submitted_documents_of_another_invoice_are_not_found(api: Client) -> None:
-    invoice_id, other = await create_valid_invoice(api), await create_invoice(api)
-    (document,) = await get_documents(api, invoice_id)
-    async with api.get(
-        f"/api/invoices/{invoice_id}/submitted-documents/{document['id']}"
-    ) as response:
-        assert await response.json() == document
-    async with api.get(f"/api/invoices/{other}/submitted-documents/{document['id']}") as response:
-        assert (response.status, await response.json()) == not_found("Submitted document")
 
 
 async def test_a_submit_continues_after_the_client_disconnects(
