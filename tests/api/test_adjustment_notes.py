@@ -119,9 +119,10 @@ async def test_note_code_is_unique_across_invoices_and_years(api: Client, valid:
     other = await create_valid_invoice(api)
     refused = {"message": TAKEN["message"], "code": "code_taken", "errors": [TAKEN]}
     issued = "2020-01-31T09:30:00Z"
-    assert await request_note(
-        api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate=issued
-    ) == (422, refused)
+    assert await request_note(api, other, adjustmentNoteCode=5, adjustmentNoteIssueDate=issued) == (
+        422,
+        refused,
+    )
 
 
 async def test_note_that_violates_a_document_rule_is_rejected(api: Client, valid: int) -> None:

@@ -559,7 +559,10 @@ ADD = ["add-organization", "--account", "Penang Trading Group", "--name"]
         ([*ADD, "A", "--company", "77"], "There is no company 77"),
         ([*ADD, " "], "name must not be blank"),
         (["add-integration-key", "--account", " "], "An account needs a name"),
-        (["add-integration-key", "--account", "A", "--expires", "x"], "x is not a date and a time, "),
+        (
+            ["add-integration-key", "--account", "A", "--expires", "x"],
+            "x is not a date and a time, ",
+        ),
     ],
 )
 async def test_failing_command_reports_the_reason(

@@ -81,12 +81,6 @@ def test_a_percentage_tax_is_rounded_half_up(percentage: str, taxes: dict[str, s
         assert money.compute_line(item(price, "1", percent("01", percentage))).tax == Decimal(tax)
 
 
-def test_a_line_can_have_several_taxes() -> None:
-    amounts = money.compute_line(item("100.00", "1", percent("01", 10), percent("02", 8)))
-    assert [tax.amount for tax in amounts.taxes] == [10, 8]
-    assert amounts.tax == 18
-
-
 @pytest.mark.parametrize(
     "rate, forgone",
     [
@@ -123,19 +117,6 @@ def test_a_tax_per_unit_prefers_its_own_count() -> None:
     assert money.compute_line(item("450.00", "1", tourism)).tax == 20
 
 
-def test_discounts_and_charges_change_the_taxable_amount() -> None:
-    amounts = money.compute_line(
-        item(
-            "100.00",
-            "1",
-            percent("01", 10),
-            discount={"amount": Decimal("10.005")},
-            charge={"amount": 5},
-        )
-    )
-    assert (amounts.net, amounts.tax) == (Decimal("94.99"), Decimal("9.50"))
-
-
 def test_a_discount_rate_is_a_percentage_of_the_subtotal() -> None:
     amounts = money.compute_line(item("145.00", "12", discount={"rate": 5}, charge={"rate": 1}))
     assert amounts.discount == (Decimal("87.00"), Decimal("0.05"), None)
@@ -144,22 +125,6 @@ def test_a_discount_rate_is_a_percentage_of_the_subtotal() -> None:
 
 def test_a_discount_as_large_as_the_line_leaves_zero() -> None:
     assert money.compute_line(item("1.00", discount={"amount": 1})).net == 0
-
-
-def test_document_totals_add_lines_adjustments_and_taxes() -> None:
-    chairs = item("145.00", "12", percent("01", 10), discount={"rate": 5})
-    work = item("80.00", "6", percent("02", 8))
-    adjustments = {"allowances": [{"amount": 50}], "charges": [{"amount": 100}, {"amount": 20}]}
-    sums = compute(chairs, work, invoiceLevelAllowanceCharge=adjustments)
-    assert sums.net_amount == 2133
-    assert (sums.allowances, sums.charges) == (50, 120)
-    assert sums.excluding_tax == 2203
-    assert sums.tax == Decimal("203.70")
-    assert sums.including_tax == sums.payable == Decimal("2406.70")
-    assert sums.by_tax_type == {
-        "01": (1653, Decimal("165.30"), Decimal("165.30")),
-        "02": (480, Decimal("38.40"), Decimal("38.40")),
-    }
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import CERTIFICATE, expect, not_found, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
 from tests.documents.test_signature import parse_as_written, split_signature, verify
-from tests.harness.bodies import invoice, note
+from tests.harness.bodies import invoice
 from tests.harness.certificates import TIN, Issued, issued, key_text, rsa_key
 from tests.harness.environments import GENEROUS
 
@@ -98,26 +98,6 @@ async def test_the_signing_time_is_that_of_the_submission(
     ]
     at = json_codec.parse_instant(properties["SigningTime"][0]["_"])
     assert before <= at <= (await owner.fetch("select clock_timestamp()"))[0][0]
-
-
-async def test_a_note_is_signed(api: Client, owner: asyncpg.Connection) -> None:
-    await store_certificate(api)
-    invoice_id = await create_valid_invoice(api)
-    path = f"/api/invoices/{invoice_id}/adjustment-note"
-    _, made = await request_json(api, "POST", path, json=note())
-    await expect(
-        api, 200, "POST", f"/api/adjustment-notes/{made['data']['id']}/submit-to-portal", json={}
-    )
-    verify(*await get_sent_document(owner))
-
-
-async def test_version_1_0_is_not_signed_and_needs_no_certificate(
-    start: StartService, owner: asyncpg.Connection
-) -> None:
-    api = await start()
-    await create_valid_invoice(api)
-    content: Any = await owner.fetchval("select content from submitted_contents")
-    assert b"Signature" not in content
 
 
 async def test_concurrent_submissions_are_all_signed(
@@ -218,15 +198,6 @@ async def test_unusable_signing_files_are_named_at_the_start(
     with pytest.raises(ConfigError) as why:
         await start(**{**SIGNED, **files[1], **change})
     assert str(why.value) == wording
-
-
-async def test_the_service_starts_with_an_expired_certificate(
-    start: StartService, files: tuple[Issued, dict[str, str]], tmp_path: Path
-) -> None:
-    old = issued(not_before=NOW - 9 * DAY, not_after=NOW - DAY, key=rsa_key("intermediary"))
-    (tmp_path / "own.pem").write_text(old.certificate_pem)
-    (error,) = await submit_refused(await start(**SIGNED, **files[1]))
-    assert error["code"] == "DS304"
 
 
 # Refusals
@@ -418,23 +389,6 @@ async def test_concurrent_changes_leave_one_certificate(
 @pytest.mark.parametrize(
     "change, faults",
     [
-        (lambda: {"certificate": "here"}, {"/certificate": "format"}),
-        (lambda: {"key": key_text(rsa_key("stranger"))}, {"/key": "match"}),
-        (lambda: {"key": key_text(rsa_key(), "hush")}, {"/password": "required"}),
-        (
-            lambda: {"key": key_text(rsa_key(), "hush"), "password": "loud"},
-            {"/password": "password"},
-        ),
-        (
-            lambda: {
-                "certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem
-            },
-            {"/certificate": "expired"},
-        ),
-        (
-            lambda: {"certificate": issued(not_before=NOW + DAY).certificate_pem},
-            {"/certificate": "not_yet_valid"},
-        ),
         (
             lambda: {"certificate": "here", "key": "there"},
             {"/certificate": "format", "/key": "format"},
@@ -493,37 +447,6 @@ async def test_an_expiring_certificate_is_logged_once_a_day(
     for _ in range(3):
         await create_valid_invoice(api)
     assert caplog.text.count(wording) == 1
-
-
-async def test_signing_errors_are_known_before_a_submission(
-    environment: dict[str, str], company: Company, files: tuple[Issued, dict[str, str]]
-) -> None:
-    """The outlook has the errors and warnings of a submission, with and without a certificate."""
-    async with connected_pool(environment["DATABASE_URL"], 1) as pool:
-        for variables, errors in (({}, []), (SIGNED, ["DS301"]), ({**SIGNED, **files[1]}, [])):
-            signers = Signers(read_config({**environment, **variables}))
-            async with Database(pool).company(company.id) as conn:
-                issuer = await sql.issuer_get(conn, company_id=company.id)
-                found, warnings = await signers.outlook(conn, company.id, issuer)
-            assert ([each["code"] for each in found], warnings) == (errors, [])
-
-
-async def test_signing_warnings_are_known_before_a_submission(
-    api: Client, environment: dict[str, str], company: Company
-) -> None:
-    await store_certificate(api, issued("C25845632020", not_after=NOW + 5 * DAY))
-    async with (
-        connected_pool(environment["DATABASE_URL"], 1) as pool,
-        Database(pool).company(company.id) as conn,
-    ):
-        issuer = await sql.issuer_get(conn, company_id=company.id)
-        errors, warnings = await Signers(read_config({**environment, **SIGNED})).outlook(
-            conn, company.id, issuer
-        )
-    assert errors == []
-    assert len(warnings) == 2
-    assert "expires on" in warnings[0]
-    assert "DS311" in warnings[1]
 
 
 @pytest.mark.parametrize(

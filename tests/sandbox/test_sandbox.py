@@ -229,12 +229,6 @@ async def test_a_duplicate_payload_is_refused_for_ten_minutes(portal: Portal) ->
     assert (await portal.submit(sent)).status == 202
 
 
-async def test_duplicate_payload_detection_can_be_disabled(portal: Portal) -> None:
-    await portal.admin("settings", payload_detection=False)
-    sent = await portal.fresh()
-    assert [(await portal.submit(sent)).status for _ in range(2)] == [202, 202]
-
-
 async def error_of(answer: Any) -> tuple[Any, Any]:
     error = (await answer.json())["error"]
     assert error["details"][0]["code"] == error["code"]
@@ -333,22 +327,6 @@ async def test_a_document_is_readable_by_its_issuer_and_receiver(portal: Portal)
 
 async def day(portal: Portal) -> str:
     return f"submissionDateFrom={await portal.now(-HOUR)}&submissionDateTo={await portal.now(60)}"
-
-
-async def test_search_returns_pages_newest_first(portal: Portal) -> None:
-    for number in "ABC":
-        await portal.accepted(await portal.fresh(number))
-    first = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=1")
-    second = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=2")
-    past = await portal.json(f"/documents/search?{await day(portal)}&pageSize=2&pageNo=3")
-    assert [row["internalId"] for row in first["result"] + second["result"]] == ["C", "B", "A"]
-    assert (
-        first["metadata"]
-        == second["metadata"]
-        == past["metadata"]
-        == {"totalPages": 2, "totalCount": 3}
-    )
-    assert {"submissionUID", "supplierTIN", "buyerTIN"} <= set(first["result"][0])
 
 
 @pytest.mark.parametrize(

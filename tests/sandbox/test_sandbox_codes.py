@@ -47,13 +47,6 @@ def shift(instant: str, seconds: float) -> str:
     return (datetime.fromisoformat(instant) + timedelta(seconds=seconds)).isoformat()
 
 
-async def test_a_published_code_can_be_given_an_end_date(portal: Portal) -> None:
-    await set_dates(portal, "currencies", "MYR", to="2020-01-01")
-    assert await step_codes(portal, await portal.fresh()) == {"04": ["CF320", "CF320"]}
-    await set_dates(portal, "currencies", "MYR")
-    assert await step_codes(portal, await portal.fresh("INV-2")) == {}
-
-
 async def test_state_00_was_retired(portal: Portal) -> None:
     assert await step_codes(portal, put(await portal.fresh(), f"{CUSTOMER}.{STATE}", "00")) == {
         "04": ["CF320"]

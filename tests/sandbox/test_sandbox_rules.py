@@ -361,20 +361,6 @@ async def test_a_foreign_seller_with_the_general_buyer_tin_is_invalid(portal: Po
     assert await step_codes(portal, await self_billed(portal, "EI00000000020")) == expected
 
 
-@pytest.mark.parametrize("blank", [False, True])
-async def test_a_consolidated_document_with_a_blank_address_is_valid(
-    portal: Portal, blank: bool
-) -> None:
-    root = put(await portal.fresh(), f"{CUSTOMER}.PartyIdentification", PUBLIC)
-    put(root, f"{ITEM}.CommodityClassification.0.ItemClassificationCode.0._", "004")
-    put(root, f"{CUSTOMER}.PostalAddress.0.CountrySubentityCode.0._", "" if blank else "17")
-    put(root, f"{CUSTOMER}.Contact.0.Telephone.0._", "NA")
-    if blank:
-        put(root, f"{CUSTOMER}.PostalAddress.0.CityName.0._", "")
-        put(root, f"{CUSTOMER}.PostalAddress.0.Country.0.IdentificationCode.0._", "")
-    assert await step_codes(portal, root) == {}
-
-
 async def test_a_document_of_the_same_identity_is_a_duplicate_for_two_hours(
     portal: Portal,
 ) -> None:
