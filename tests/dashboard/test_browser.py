@@ -12,8 +12,8 @@ from service.config import read_config
 from service.dashboard.consolidation import MOST_PLANNED
 from service.dashboard.documents import COUNT_TO
 from tests.api.test_exports import insert_copies
-from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
-from tests.conftest import Client, Company, StartService, make_company
+from tests.api_invoices import create_invoice, create_sale
+from tests.conftest import Client, Company, StartService
 from tests.dashboard.test_outcomes import check_words
 from tests.harness.bodies import last_month
 from tests.harness.browsers import needs_browser, open_browser
@@ -92,21 +92,6 @@ async def fill_invoice(page: Any, **changes: str) -> None:
     await page.locator('[name="/buyer/registration/type"]').select_option("NRIC")
     await page.locator('[name="/buyer/address/state"]').select_option("10")
     await page.locator('[name="/lineItems/0/taxDetails/0/taxType"]').select_option("02")
-
-
-async def test_an_invoice_is_created_submitted_and_cancelled(page: Any) -> None:
-    await fill_invoice(page)
-    await page.get_by_text("MYR\u00a0104.76").first.wait_for()
-    await page.get_by_role("button", name="Save and submit").click()
-    await page.get_by_text("The document is submitted.").wait_for()
-    async with asyncio.timeout(60):
-        while not await page.get_by_role("button", name="Cancel it at the portal").count():
-            await page.reload()
-    await page.get_by_label("Reason").fill("Wrong amount")
-    await page.get_by_role("button", name="Cancel it at the portal").click()
-    await page.get_by_text("The document is cancelled.").wait_for()
-    assert "Wrong amount" in await page.locator("main").inner_text()
-    assert "aminah" in await page.locator("main").inner_text()
 
 
 async def test_a_rejected_invoice_shows_its_reason_at_the_field_and_is_corrected(page: Any) -> None:
@@ -260,25 +245,6 @@ async def test_lines_are_added_and_removed(page: Any) -> None:
     assert await page.locator('[name="/lineItems/1/description"]').count() == 0
 
 
-async def test_a_person_switches_between_two_companies(
-    page: Any, environment: dict[str, str]
-) -> None:
-    other = await make_company(environment, name="Second Sdn. Bhd.")
-    link = await make_person(read_config(environment), other.id, EMAIL, "member")
-    await page.goto("/companies")
-    assert await page.get_by_role("button", name="Show Second Sdn. Bhd.").count() == 0
-    await page.goto("/link/" + link.rsplit("/", 1)[1])
-    await page.get_by_label("Your password").fill(PASSWORD)
-    await page.get_by_role("button", name="Accept the role and sign in").click()
-    await page.wait_for_url("**/companies")
-    await page.get_by_role("button", name="Show Kopi").click()
-    await page.wait_for_url("**/")
-    await page.goto("/companies")
-    await page.get_by_role("button", name="Show Second Sdn. Bhd.").click()
-    await page.locator(".brand", has_text="Second Sdn. Bhd.").wait_for()
-    assert await page.get_by_role("link", name="Settings").count() == 0
-
-
 async def test_a_buyer_asks_on_the_public_page_and_is_approved(
     page: Any, browser: Any, site: Client
 ) -> None:
@@ -310,25 +276,6 @@ async def test_a_buyer_asks_on_the_public_page_and_is_approved(
     await page.get_by_text("Aminah binti Salleh").first.wait_for()
 
 
-async def test_a_shared_link_shows_the_printed_page_until_it_is_revoked(
-    page: Any, browser: Any, site: Client
-) -> None:
-    invoice_id = await create_invoice(site)
-    await page.goto(f"/invoices/{invoice_id}")
-    await page.get_by_role("button", name="Make a link to the printed page").click()
-    path = "/shared/" + (await page.locator("#new-link").inner_text()).rsplit("/", 1)[1]
-    context = await browser.new_context(base_url=str(site.make_url("/")))
-    visitor = await context.new_page()
-    assert (await visitor.goto(path)).status == 200
-    await visitor.get_by_text("Aminah binti Salleh").first.wait_for()
-    assert (await visitor.goto(path.replace("/shared/", "/receipt/"))).status == 404
-    await page.goto(f"/invoices/{invoice_id}")
-    await page.get_by_role("button", name="Revoke").click()
-    await page.get_by_text("The link is revoked.").wait_for()
-    assert (await visitor.goto(path)).status == 404
-    await context.close()
-
-
 async def test_a_search_with_very_many_matches_is_counted_in_part(
     page: Any, site: Client, owner: asyncpg.Connection
 ) -> None:
@@ -341,34 +288,6 @@ async def test_a_search_with_very_many_matches_is_counted_in_part(
     await page.get_by_text("1,001 to 1,002 of 1,002").wait_for()
     await page.goto("/invoices")
     await page.get_by_text("1 to 25 of 1,002").wait_for()
-
-
-async def test_valid_documents_have_a_print_page_a_code_and_files(page: Any, site: Client) -> None:
-    invoice_id = await create_valid_invoice(site)
-    for path, kind in (
-        ("print", "text/html"),
-        ("qr.png", "image/png"),
-        ("qr.svg", "image/svg+xml"),
-        ("export", "application/json"),
-    ):
-        response = await page.request.get(f"/invoices/{invoice_id}/{path}")
-        assert response.status == 200 and response.headers["content-type"].startswith(kind)
-    response = await page.request.get("/invoices.csv")
-    rows = (await response.text()).splitlines()
-    assert rows[0].startswith('\ufeff"id","number"') and len(rows) == 2
-
-
-async def test_a_note_is_created_from_a_valid_invoice(page: Any, site: Client) -> None:
-    invoice_id = await create_valid_invoice(site)
-    await page.goto(f"/invoices/{invoice_id}")
-    await page.get_by_role("link", name="Create a note").click()
-    await page.locator('[name="/lineItems/0/unit/count"]').fill("99")
-    await page.get_by_role("button", name="Save as draft").click()
-    await page.get_by_role("alert").wait_for()
-    await page.locator('[name="/lineItems/0/unit/count"]').fill("1")
-    await page.get_by_role("button", name="Save and submit").click()
-    await page.get_by_text("The document is submitted.").wait_for()
-    assert "Credit note" in await page.locator("h1").inner_text()
 
 
 #: Adds copies of a sale with the codes that follow 100000.
