@@ -360,22 +360,6 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
     assert await count_states(owner) == {"Merged": 6, "Accepted": 1}
 
 
-@pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
-async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox, fault: str
-) -> None:
-    """Four were accepted and one was rejected; the response was lost or truncated."""
-    ids = await create_ready(asleep, 4)
-    late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
-    await sandbox.settings(age_window_seconds=3600)
-    await sandbox.fault("submit", fault)
-    service = await start()
-    assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
-    assert (await get_documents(service, late))[0]["errors"][0]["code"] == "CF321"
-
-
 @pytest.mark.parametrize(
     "parts, submits",
     some_long([([3, 2], 0), ([3], 1), ([5], 0), ([2, 1, 2], 0), ([1, 1], 1)]),
@@ -433,19 +417,6 @@ async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
     assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
 
 
-async def test_false_absence_is_corrected_by_the_duplicate_response(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
-) -> None:
-    ids = await create_ready(asleep, 6)
-    await sandbox.settings(search_lag_seconds=3600)
-    await sandbox.fault("submit", "accept_then_drop")
-    await start()
-    await until(sandbox.calls, lambda calls: calls["answers"].get("submit", {}).get("422"))
-    await sandbox.settings(search_lag_seconds=0)
-    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 6}
-    assert await is_sent_once_each(sandbox, ids)
-
-
 async def test_transient_error_keeps_the_batch_together(
     send_ready: SendReady, sandbox: Sandbox
 ) -> None:
@@ -456,41 +427,6 @@ async def test_transient_error_keeps_the_batch_together(
 
 
 # Crashes
-
-
-@pytest.mark.long
-async def test_kill_while_merging_loses_nothing(
-    asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
-) -> None:
-    ids = await create_ready(asleep, 30)
-    async with owner.transaction():
-        await owner.execute("lock table submitted_documents in share mode")
-        service = await services()
-        blocked = """
-            select true from pg_locks
-             where database = (select oid from pg_database where datname = current_database())
-               and relation = 'submitted_documents'::regclass and not granted
-        """
-        await until(lambda: owner.fetchval(blocked))
-        await service.kill()
-    assert await count_states(owner) == {"Queued": 30} and not await sandbox.ledger()
-    await service.start()
-    await wait_for_statuses(owner, ids, "Valid")
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 2
-
-
-@pytest.mark.long
-async def test_batch_merged_by_a_killed_process_is_sent_by_another(
-    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox
-) -> None:
-    ids = await create_ready(asleep, 10)
-    context = asleep.app[SUBMISSION_CONTEXT]
-    assert await merge(context, await claim_next(context))
-    assert await count_states(owner) == {"Queued": 1, "Merged": 9}
-    later = await create_ready(asleep, 5)
-    await start()
-    await wait_for_statuses(owner, ids + later, "Valid")
-    assert await is_sent_once_each(sandbox, ids + later)
 
 
 async def test_claim_on_a_merged_submission_sends_nothing(
@@ -507,30 +443,6 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     assert await count_submits(sandbox) == 0
     await send.send(own, claim)
     assert await count_submits(sandbox) == 1 and len(await sandbox.ledger()) == 3
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind, taken", [("slow", True), ("slow_before", False)])
-async def test_kill_while_sending_a_batch_sends_no_duplicates(
-    asleep: Client,
-    owner: asyncpg.Connection,
-    services: StartProcess,
-    sandbox: Sandbox,
-    kind: str,
-    taken: bool,
-) -> None:
-    ids = await create_ready(asleep, 30)
-    await sandbox.fault("submit", kind, seconds=60)
-    service = await services(PORTAL_TIMEOUT_SECONDS="60")
-    await until(lambda: count_submits(sandbox))
-    if taken:
-        await until(sandbox.ledger)
-    await service.kill()
-    await service.start()
-    await wait_for_statuses(owner, ids, "Valid")
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == (
-        1 if taken else 2
-    )
 
 
 @pytest.mark.long

@@ -73,37 +73,6 @@ async def test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document
     assert (await sandbox.calls())["calls"]["submit"] == 2
 
 
-async def test_cancelling_a_valid_document_succeeds(api: Client, sandbox: Sandbox) -> None:
-    invoice_id = await create_valid_invoice(api)
-    status, body = await cancel_latest(api, invoice_id, reason="Wrong buyer")
-    assert status == 200 and body["success"] is True
-    assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
-    (document,) = await get_documents(api, invoice_id)
-    assert (
-        document["status"] == "Cancelled"
-        and document["cancel_reason"] == "Wrong buyer"
-        and document["cancelled_at"]
-    )
-    assert (await sandbox.ledger())[0]["status"] == "Cancelled"
-
-
-async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
-    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
-) -> None:
-    invoice_id = await create_valid_invoice(api)
-    async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
-        assert response.status == 201, await response.text()
-    await owner.execute(
-        "update document_states set status = 'Valid' where kind = 'adjustment_note'"
-    )
-    expected = {
-        "message": "Document is currently being referenced by another document",
-        "code": "ActiveReferencingDocuments",
-    }
-    assert await cancel_latest(api, invoice_id) == (400, expected)
-    assert (await sandbox.ledger())[0]["status"] == "Valid"
-
-
 async def test_failed_cancellation_request_leaves_the_document_valid(
     api: Client, sandbox: Sandbox
 ) -> None:

@@ -16,7 +16,7 @@ from tests.api_reads import get_documents, get_invoice, get_statuses, wait_until
 from tests.api_requests import Answer, cancel_latest, request_json, submit
 from tests.conftest import Company, Sandbox, until
 from tests.fixtures_service import StartProcess
-from tests.harness.bodies import invoice, note, now
+from tests.harness.bodies import note, now
 from tests.harness.processes import Service, free_port
 
 #: Timeouts so long that the service still waits for the portal when it is killed.
@@ -135,42 +135,6 @@ async def test_concurrent_submits_with_a_lost_response_send_one_document(
     await sandbox.fault("submit", "accept_then_drop")
     await submit_to_both(client, second)
     assert len(await sandbox.ledger()) == 1
-
-
-@pytest.mark.long
-async def test_repeated_kills_under_load_lose_nothing(
-    service: Service, client: aiohttp.ClientSession, sandbox: Sandbox
-) -> None:
-    """Every acknowledged invoice becomes Valid, and the portal has one document of each."""
-    acknowledged: list[int] = []
-    stop = asyncio.Event()
-
-    async def create() -> None:
-        while not stop.is_set():
-            try:
-                async with client.post(
-                    "/api/invoices", json=invoice(submitImmediately=True)
-                ) as response:
-                    if response.status == 201:
-                        acknowledged.append((await response.json())["data"]["id"])
-            except aiohttp.ClientError:
-                await asyncio.sleep(0.02)
-
-    writers = [asyncio.create_task(create()) for _ in range(4)]
-    for turn in range(1, 5):
-        await until(lambda least=turn * 15: _reached(acknowledged, least))
-        await service.kill()
-        await service.start()
-    stop.set()
-    await asyncio.gather(*writers)
-    for invoice_id in acknowledged:
-        await wait_until_status(client, invoice_id, "Valid")
-    numbers = [entry["number"] for entry in await sandbox.ledger()]
-    assert len(numbers) == len(set(numbers)) >= len(acknowledged)
-
-
-async def _reached(acknowledged: list[int], least: int) -> bool:
-    return len(acknowledged) >= least
 
 
 async def test_sigterm_finishes_requests_and_closes_connections(

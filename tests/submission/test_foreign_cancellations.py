@@ -147,22 +147,6 @@ async def assert_not_reported(config: Config, owner: asyncpg.Connection) -> None
     assert company["listed"] == 1 and company["findings"] == []
 
 
-@pytest.mark.parametrize("kind", [None, "accept_then_drop"])
-async def test_own_cancellation_is_not_reported(
-    start: StartService,
-    config: Config,
-    sandbox: Sandbox,
-    owner: asyncpg.Connection,
-    kind: str | None,
-) -> None:
-    api = await start(**POLLS)
-    invoice_id = await create_valid_invoice(api)
-    if kind:
-        await sandbox.fault("state", kind)
-    assert (await cancel_latest(api, invoice_id))[0] == 200
-    await assert_not_reported(config, owner)
-
-
 async def cancel_unclearly(api: Client, sandbox: Sandbox) -> int:
     """Cancel a new Valid invoice without a response, and return its id."""
     invoice_id = await create_valid_invoice(api)

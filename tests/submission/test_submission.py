@@ -106,20 +106,6 @@ async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(
     assert await get_statuses(api, invoice_id) == ["Valid", "Invalid"]
 
 
-async def test_an_immediate_rejection_leaves_a_draft_with_its_errors(
-    api: Client, sandbox: Sandbox
-) -> None:
-    await sandbox.fault("submit", "foreign")
-    invoice_id = await create_invoice(api)
-    status, body = await submit(api, invoice_id)
-    assert status == 400 and body["message"] == FAILED
-    assert body["errors"] and all(
-        set(error) == {"code", "path", "message"} for error in body["errors"]
-    )
-    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
-    assert (await get_documents(api, invoice_id))[0]["status"] == "Rejected"
-
-
 @pytest.mark.parametrize(
     "changes, path",
     [
