@@ -285,21 +285,6 @@ async def test_a_refused_tin_check_says_to_wait_for_minutes(setting: Setting) ->
             assert int(response.headers["Retry-After"]) >= 300
 
 
-@pytest.mark.parametrize(
-    "reason, code",
-    [
-        ([{"code": "PortalUnreachable"}], "portal_unavailable"),
-        ([{"code": "PortalCredentials"}], "portal_credentials_refused"),
-        ([{"code": "OutcomeUnknown"}], "outcome_unknown"),
-        ([], "outcome_unknown"),
-    ],
-)
-def test_a_queued_submission_has_the_code_of_its_last_error(
-    reason: list[dict[str, str]], code: str
-) -> None:
-    assert name_failure("Queued", reason) == code
-
-
 def test_an_absent_document_has_the_code_not_received() -> None:
     assert name_failure("NotReceived", [{"code": "NotReceived"}]) == "not_received"
 

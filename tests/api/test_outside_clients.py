@@ -3,17 +3,16 @@
 It was written by others from the portal's documentation, so that it does not share our mistakes.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from myinvois import AsyncMyInvoisClient, CertConfig, MyInvoisClient, config, exceptions
+from myinvois import AsyncMyInvoisClient, CertConfig, config, exceptions
 from myinvois import ubl as models
 from myinvois.services.documents import DocumentDirection
 from myinvois.services.submissions import build_submission_payload
@@ -22,12 +21,8 @@ from myinvois.ubl.builders.json import JsonEnvelopeBuilder
 from myinvois.ubl.signing import JsonSigner
 from pydantic import BaseModel
 
-from service import json_codec
-from service.commands.serve import DEMO_COMPANY
-from service.documents.ubl.document import build, encode
 from tests.documents import sources
 from tests.fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, document, encode_document, put
-from tests.harness import bodies
 from tests.harness.paths import DOCUMENTS
 from tests.sandbox.test_sandbox_signature import make_certificate, rsa_key
 
@@ -89,20 +84,6 @@ async def test_the_client_submits_reads_and_cancels(
     assert (cancelled.status, cancelled.error) == ("Cancelled", None)
     page = await client.submissions.get_submission(answer.submission_uid, page_no=1, page_size=1)
     assert [each.status for each in page.document_summary] == ["Cancelled"]
-
-
-async def test_the_synchronous_client_submits_and_cancels(portal: Portal, address: None) -> None:
-    text = encode_document(await portal.fresh("A"))
-
-    def submit_and_cancel() -> tuple[str, str | None]:
-        with MyInvoisClient(*CREDENTIALS, on_behalf_of=SUPPLIER) as client:
-            client.login()
-            answer = client.submissions.submit_documents([build_submission_payload("A", text)])
-            uuid = answer.accepted_documents[0].uuid
-            status = client.documents.get_details(uuid)["status"]
-            return status, client.documents.cancel_document(uuid, "Why").status
-
-    assert await asyncio.to_thread(submit_and_cancel) == ("Valid", "Cancelled")
 
 
 async def test_the_client_reads_rejections(client: AsyncMyInvoisClient, portal: Portal) -> None:
@@ -268,19 +249,6 @@ async def test_refusals_are_errors_of_the_client(
     with pytest.raises(kind) as refusal:
         await act(client, portal)
     assert refusal.value.status_code == status and text in str(refusal.value)
-
-
-async def test_a_valid_note_prevents_cancelling_its_original(
-    client: AsyncMyInvoisClient, portal: Portal
-) -> None:
-    uuid = await submit_valid(client, "A", encode_document(await portal.fresh("A")))
-    await submit_valid(
-        client,
-        "CN",
-        text_of(build_own(ubl.CreditNote, "CN", await read_instant(portal), original=(uuid, "A"))),
-    )
-    with pytest.raises(exceptions.ValidationError, match="ActiveReferencingDocuments"):
-        await client.documents.cancel_document(uuid, "Wrong buyer")
 
 
 # Documents that the client builds.
@@ -487,25 +455,6 @@ async def test_a_foreign_currency_of_the_client_is_accepted(
     await submit_valid(client, "USD", text_of(invoice))
 
 
-async def test_inconsistent_totals_of_the_client_are_a_warning(
-    client: AsyncMyInvoisClient, portal: Portal
-) -> None:
-    odd = ubl.LegalMonetaryTotal(
-        tax_exclusive_amount=1436, tax_inclusive_amount=1436, payable_amount=1436
-    )
-    details = await details_of(
-        client,
-        "ODD",
-        text_of(
-            build_own(ubl.Invoice, "ODD", await read_instant(portal), legal_monetary_total=odd)
-        ),
-    )
-    assert details["status"] == "Valid"
-    assert {each["target"] for each in details["warnings"]} > {
-        "LegalMonetaryTotal.LineExtensionAmount"
-    }
-
-
 def signer() -> JsonSigner:
     """Return the signer of the client with a certificate of the supplier."""
     key = rsa_key("signer").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -666,46 +615,3 @@ def with_known_states(node: Any) -> Any:
     code = node.get("CountrySubentityCode")
     kept = {"CountrySubentityCode": [{"_": "17"}]} if code and not code[0]["_"].isdigit() else {}
     return {name: with_known_states(member) for name, member in node.items()} | kept
-
-
-EXEMPT = {
-    "taxDetails": [{"taxType": "E", "taxRate": {"percentage": 0}}],
-    "taxExemptionReason": "Order 2018",
-}
-NIGHTS = {"perUnitAmount": 10, "unitCount": 3}
-NOTE = {
-    "selfBilled": False,
-    "buyer": bodies.buyer(),
-    "originals": [{"uuid": "7" * 26, "number": "INV-1"}],
-}
-SOURCES = {
-    "individual": bodies.invoice(),
-    "foreign": bodies.invoice(currencyCode="USD", exchangeRate=4.25),
-    "fixed rate": bodies.invoice(
-        lineItems=[bodies.line(taxDetails=[{"taxType": "03", "taxRate": NIGHTS}])]
-    ),
-    "public": bodies.invoice(type="CONSOLIDATED_INVOICE", buyer={"type": "GENERAL_PUBLIC"}),
-    "self-billed": bodies.invoice(type="SELF_BILLED_INVOICE", supplier=bodies.buyer(), buyer=None),
-    "discounts": bodies.invoice(
-        lineItems=[
-            bodies.line(discount={"rate": 5}),
-            bodies.line(charge={"amount": 1.5}, **EXEMPT),
-        ],
-        invoiceLevelAllowanceCharge={
-            "allowances": [{"amount": 3, "reason": "Rebate"}],
-            "charges": [{"amount": 2}],
-        },
-    ),
-    "note": {**bodies.note(), **NOTE},
-}
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_the_models_of_the_client_read_documents_of_the_service(name: str) -> None:
-    source = json_codec.loads(json.dumps(SOURCES[name]).encode())
-    issued_at = datetime(2026, 9, 14, tzinfo=UTC)
-    root = json.loads(
-        encode(build(source, DEMO_COMPANY, number="INV-00001", issued_at=issued_at)),
-        parse_float=Decimal,
-    )
-    assert make_comparable(rebuild(root)) == make_comparable(root)
