@@ -49,18 +49,6 @@ def test_an_empty_issuer_lacks_all_required_columns() -> None:
     ]
 
 
-def test_a_missing_buyer_lacks_all_required_members() -> None:
-    assert list_missing({**EXAMPLE, "buyer": None}) == [
-        ("Required", "/buyer/type"),
-        ("CF333", "/buyer/name"),
-        ("CF349", "/buyer/contactNumber"),
-        ("CF346", "/buyer/address/line1"),
-        ("CF340", "/buyer/address/city"),
-        ("CF343", "/buyer/address/state"),
-        ("CF337", "/buyer/address/country"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("given", "missing"),
     [
@@ -139,11 +127,6 @@ def test_an_unknown_address_needs_only_its_state(address: dict[str, str], paths:
     assert [path for _, path in list_missing(buying(address=address))] == [
         f"/buyer/address/{path}" for path in paths
     ]
-
-
-def test_an_unknown_address_of_the_company_needs_only_its_state() -> None:
-    issuer = {**ISSUER, "address": "NA", "city": None, "country": ""}
-    assert preflight.list_errors(find_violations(EXAMPLE, issuer)) == []
 
 
 def test_an_unknown_address_has_a_valid_state() -> None:

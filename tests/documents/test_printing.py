@@ -10,7 +10,6 @@ import pytest
 
 from service.documents import codes, printing
 from service.documents.codes import CodeTable, get_names, is_known
-from service.documents.money import Tax
 from service.documents.printing import COMMON_UNITS, Printout
 from service.documents.ubl import document, parties, reader
 from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, MILL, RESTAURANT
@@ -206,19 +205,6 @@ def test_every_common_unit_is_a_known_unit() -> None:
 @pytest.mark.parametrize(
     "number, written",
     [
-        ("0.00", "0.00"),
-        ("1234.50", "1,234.50"),
-        ("999999999999999.99", "999,999,999,999,999.99"),
-        ("-0.01", "-0.01"),
-    ],
-)
-def test_an_amount_is_printed_in_full(number: str, written: str) -> None:
-    assert printing.amount(Decimal(number)) == written
-
-
-@pytest.mark.parametrize(
-    "number, written",
-    [
         (Decimal("48.5"), "48.50"),
         (48, "48.00"),
         (Decimal("0.00125"), "0.00125"),
@@ -240,31 +226,6 @@ def test_a_quantity_is_printed_as_given() -> None:
         "1.50",
         "0.0000001",
     ]
-
-
-@pytest.mark.parametrize(
-    "factor, written",
-    [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
-)
-def test_a_factor_is_printed_as_a_percentage(factor: str | None, written: str) -> None:
-    assert printing.share(None if factor is None else Decimal(factor)) == written
-
-
-@pytest.mark.parametrize(
-    "kind, percentage, name, rate",
-    [
-        ("02", "8.00", "Service Tax", "8%"),
-        ("01", "10", "Sales Tax", "10%"),
-        ("01", "0", "Sales Tax", "0%"),
-        ("06", "0", "No tax", ""),
-        ("E", "0", "Tax exempt", ""),
-    ],
-)
-def test_a_tax_is_printed_with_name_and_rate(
-    kind: str, percentage: str, name: str, rate: str
-) -> None:
-    tax = Tax(kind, Decimal(1), Decimal(percentage), None, None, Decimal(0))
-    assert (printing.tax_name(kind), printing.tax_rate(tax)) == (name, rate)
 
 
 def test_times_are_printed_in_the_business_time_zone() -> None:

@@ -119,16 +119,6 @@ async def test_clock_readings_of_different_moments_are_compared() -> None:
     assert later.ahead_of(earlier) == timedelta(seconds=10) == -earlier.ahead_of(later)
 
 
-async def test_a_small_clock_difference_is_not_measured_again() -> None:
-    portal, measured = PortalClock(), MeasuredClocks(0)
-    portal.latest = reading(59)
-    assert await portal.blocking_difference(reading(), measured) is None and measured.times == 0
-
-
-async def test_an_unknown_portal_clock_does_not_block() -> None:
-    assert await PortalClock().blocking_difference(reading(), MeasuredClocks(75)) is None
-
-
 async def test_an_unconfirmed_clock_difference_does_not_block(without_measure_pause: None) -> None:
     portal = PortalClock()
     portal.latest = reading(75)
@@ -146,14 +136,6 @@ async def test_a_confirmed_clock_difference_blocks_until_measured_again(
     assert portal.apart_since == since
     assert await portal.blocking_difference(reading(), MeasuredClocks(0)) is None
     assert portal.apart_since is None
-
-
-async def test_any_later_response_ends_a_clock_block(without_measure_pause: None) -> None:
-    portal = PortalClock()
-    portal.latest = reading(-75)
-    assert (await portal.blocking_difference(reading(), MeasuredClocks(-75)) or ZERO) < -MOST_APART
-    portal.latest, measured = reading(), MeasuredClocks(-75)
-    assert await portal.blocking_difference(reading(), measured) is None and measured.times == 0
 
 
 async def test_concurrent_submissions_measure_the_clocks_once() -> None:
