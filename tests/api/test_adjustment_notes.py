@@ -8,16 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_invoices import create_valid_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import list_rules, request_json, submit
-from tests.conftest import Client, Company, Sandbox
+from tests.api_requests import list_rules, request_json
+from tests.conftest import Client, Company
 from tests.harness.bodies import buyer, line, note
 
-NEVER_SUBMITTED = (
-    403,
-    {"message": "The invoice has not been submitted.", "code": "not_submitted"},
-)
 NOT_VALID = (
     403,
     {
@@ -79,15 +75,6 @@ async def test_creating_a_note_records_an_event(
         "select data from events where type = 'adjustment_note.created'"
     )
     assert str(body["data"]["id"]) in data and str(valid) in data
-
-
-async def test_note_on_an_invoice_whose_submission_was_refused_is_rejected(
-    api: Client, sandbox: Sandbox
-) -> None:
-    invoice_id = await create_invoice(api)
-    await sandbox.fault("submit", "foreign")
-    assert (await submit(api, invoice_id))[0] == 400
-    assert await request_note(api, invoice_id) == NEVER_SUBMITTED
 
 
 async def test_note_with_a_wrong_target_type_is_rejected(api: Client, valid: int) -> None:

@@ -95,13 +95,6 @@ async def test_new_request_is_pending_with_the_specified_members(
     assert found["created_at"].endswith("+00:00")
 
 
-async def test_code_type_and_name_are_sufficient(api: Client) -> None:
-    body = {"invoiceCode": "INV-00001", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
-    answer = await expect(api, 201, "POST", "/api/einvoice-requests", json=body)
-    found = await get_request(api, answer["data"]["id"])
-    assert found["document_details"]["buyer"] == {"type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
-
-
 async def test_unspecified_address_members_are_kept_exactly(api: Client) -> None:
     raw = (
         b'{"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "A", '

@@ -402,17 +402,6 @@ async def test_internal_error_is_a_500_without_details(
     assert await request_refused(portal, "POST", USERS, (500, "internal_error"), json=user()) == {}
 
 
-async def test_integration_key_is_rejected_by_the_company_surface(
-    idle: Client, account: Account
-) -> None:
-    for headers, message in (
-        ({"X-API-Key": account.key}, "Invalid API key"),
-        ({"X-API-Key": "", "X-Portal-Key": account.key}, "API key is required"),
-    ):
-        body = await expect(idle, 401, "GET", "/api/invoices", headers=headers)
-        assert body == {"message": message}
-
-
 async def test_last_use_of_a_key_is_stored(
     open_portal: OpenPortal, account: Account, owner: asyncpg.Connection
 ) -> None:

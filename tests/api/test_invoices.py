@@ -92,17 +92,6 @@ async def create_from_text(api: Client, text: str) -> int:
 # Create and get
 
 
-async def test_creating_a_record_returns_its_id(api: Client) -> None:
-    invoice_id = await create_valid_invoice(api)
-    for path, sent, message in (
-        ("/api/invoices", invoice(), "Invoice created."),
-        (f"/api/invoices/{invoice_id}/adjustment-note", note(), "Adjustment note created."),
-    ):
-        status, body = await request_json(api, "POST", path, json=sent)
-        assert status == 201 and type(body["data"]["id"]) is int
-        assert body == {"success": True, "message": message, "data": {"id": body["data"]["id"]}}
-
-
 async def test_record_has_the_specified_members(api: Client, company: Company) -> None:
     sent = invoice(code=7)
     found = await get_invoice(api, await create_invoice(api, **sent))

@@ -549,14 +549,6 @@ async def test_rejected_creation_is_not_counted(api: Client) -> None:
     assert (await get_page(api))[0]["total"] == 1
 
 
-async def test_invoices_of_another_company_are_not_listed(api: Client, stranger: Client) -> None:
-    await create_with_codes(api, 1, 2)
-    await create_with_codes(stranger, 3)
-    for query in ({}, {"sort": "code"}, {"status": "Draft"}, {"query": "aminah"}):
-        assert await list_codes(stranger, **query) == [3]
-        assert (await get_page(stranger, **query))[0]["total"] == 1
-
-
 # Bounded totals
 
 

@@ -218,13 +218,3 @@ async def test_the_record_and_the_export_name_the_invoice(api: Client) -> None:
     assert export["targetInvoiceCode"] == (await get_invoice(api, invoice))["invoice_code"]
     assert export["targetConsolidatedInvoiceCode"] is None
     assert await get_json(api, f"{NOTES}/export-all") == [export]
-
-
-async def test_notes_are_listed_newest_first_with_their_count(api: Client) -> None:
-    invoice = await create_valid_invoice(api, lineItems=FOUR)
-    ids = [await create_note(api, invoice) for _ in range(3)]
-    body = await get_json(api, f"{NOTES}?per_page=2")
-    assert [found["id"] for found in body["data"]] == ids[:0:-1] and body["meta"]["total"] == 3
-    assert (await get_json(api, f"{NOTES}?type=DEBIT_NOTE"))["meta"]["total"] == 0
-    listed = (await get_json(api, f"{NOTES}?query=aminah&sort=code"))["data"]
-    assert [found["id"] for found in listed] == ids

@@ -54,33 +54,6 @@ async def test_a_tin_is_compared_without_blanks_hyphens_and_case(api: Client) ->
     assert found == VALID
 
 
-@pytest.mark.parametrize(
-    "body, message",
-    [
-        ({}, "Invalid registration type"),
-        ({"tin": "C5510387420"}, "Invalid registration type"),
-        ({"registration_type": "brn", "tin": "C5510387420"}, "Invalid registration type"),
-        (
-            {"registration_type": "BRN", "registration_number": "202101033579", "tin": " "},
-            "TIN is required when only registration number is provided",
-        ),
-        (
-            {"registration_type": "NRIC", "registration_number": "", "tin": ""},
-            "TIN or registration number is required",
-        ),
-        ({"registration_type": "NRIC", "tin": ".."}, "TIN or registration number is required"),
-    ],
-)
-async def test_an_incomplete_tin_check_is_a_400_without_a_portal_request(
-    api: Client, sandbox: Sandbox, body: dict[str, Any], message: str
-) -> None:
-    assert await check_tin(api, **body) == (
-        400,
-        {"success": False, "message": message, "code": "validation_failed"},
-    )
-    assert await count_portal_checks(sandbox) == 0
-
-
 async def test_an_invalid_body_is_a_422_in_the_format_of_the_surface(api: Client) -> None:
     status, refusal = await check_tin(api, **{**TIN, "tin": None})
     assert_refusal(refusal, "validation_failed", "errors")

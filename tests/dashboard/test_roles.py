@@ -21,6 +21,7 @@ from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
 from service.db.pool import connected_pool
 from service.db.transactions import Database
+from tests.api_reads import wait_for_lock
 from tests.conftest import Client, Company, make_company, until
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
@@ -75,6 +76,14 @@ async def site(idle: Client, environment: dict[str, str], company: Company) -> A
 async def attacker(environment: dict[str, str]) -> Company:
     """A company whose administrator uses the links that are meant for others."""
     return await make_company(environment, name="Attacker Sdn. Bhd.")
+
+
+@pytest.fixture
+async def boss(site: Site) -> AsyncIterator[Visitor]:
+    """An owner of the company."""
+    await site.join(site.company, "boss@example.com")
+    async with await site.sign_in("boss@example.com") as visitor:
+        yield visitor
 
 
 async def may_enter(visitor: Visitor, company: Company) -> bool:
@@ -263,11 +272,9 @@ async def test_a_companys_link_hides_the_log_at_another_company(
         assert "192.0.2.1" not in thief.words and "Signed in by password" not in thief.words
 
 
-async def test_a_companys_link_keeps_the_log_at_the_company(site: Site) -> None:
-    await site.join(site.company, "boss@example.com")
+async def test_a_companys_link_keeps_the_log_at_the_company(site: Site, boss: Visitor) -> None:
     await site.join(site.company, ACCOUNTANT, "member")
-    async with await site.sign_in("boss@example.com") as boss:
-        link = await make_password_link(boss, ACCOUNTANT)
+    link = await make_password_link(boss, ACCOUNTANT)
     async with await site.open(link, OWN) as person:
         assert "boss made a one-time link for you" in person.words
         await person.get("/account")
@@ -283,26 +290,34 @@ async def invite_and_link(site: Site, other: Company) -> tuple[str, str]:
         return invitation, await make_password_link(boss, ACCOUNTANT)
 
 
-async def make_password_link(admin: Visitor, email: str) -> str:
-    """Make a link for a person of the company, on the page of people."""
-    await admin.get("/settings/people")
+async def send_form(admin: Visitor, email: str, action: str, **fields: str) -> None:
+    """Send a form of a person on the open page of people."""
     row = admin.text[admin.text.index(f"<bdi>{email}</bdi>") :]
-    path = re.search(r'action="(/settings/people/\d+/link)"', row)
-    await admin.post(path[1] if path else "")
+    path = re.search(rf'action="(/settings/people/\d+/{action})"', row)
+    await admin.post(path[1] if path else "", fields)
+
+
+def read_new_link(admin: Visitor) -> str:
+    """Return the new link that a page shows."""
     found = re.search(r'id="new-link">([^<]*)<', admin.text)
     return found[1] if found else ""
 
 
+async def make_password_link(admin: Visitor, email: str) -> str:
+    """Make a link for a person of the company, on the page of people."""
+    await admin.get("/settings/people")
+    await send_form(admin, email, "link")
+    return read_new_link(admin)
+
+
 async def test_no_link_is_made_for_a_person_who_has_joined_another_company(
-    site: Site, attacker: Company
+    site: Site, boss: Visitor, attacker: Company
 ) -> None:
     """It would set the password for the other company."""
-    await site.join(site.company, "boss@example.com")
     for company in (site.company, attacker):
         await site.join(company, ACCOUNTANT, "member")
-    async with await site.sign_in("boss@example.com") as boss:
-        assert await make_password_link(boss, ACCOUNTANT) == ""
-        assert boss.status == 409 and "accepted roles of other companies" in boss.words
+    assert await make_password_link(boss, ACCOUNTANT) == ""
+    assert boss.status == 409 and "accepted roles of other companies" in boss.words
 
 
 async def test_a_link_made_before_another_company_was_joined_sets_no_password(
@@ -376,15 +391,12 @@ async def test_a_link_is_not_used_if_another_company_invites_meanwhile(
 
 async def test_a_link_for_a_removed_person_is_void_also_after_another_invitation(
     site: Site,
+    boss: Visitor,
 ) -> None:
-    await site.join(site.company, "boss@example.com")
     former = await site.invite(site.company)
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        row = boss.text[boss.text.index(f"<bdi>{ACCOUNTANT}</bdi>") :]
-        path = re.search(r'action="(/settings/people/\d+/remove)"', row)
-        await boss.post(path[1] if path else "")
-        assert "The person is removed." in boss.words
+    await boss.get("/settings/people")
+    await send_form(boss, ACCOUNTANT, "remove")
+    assert "The person is removed." in boss.words
     async with await site.open(former) as person:
         assert person.status == 404
     present = await site.invite(site.company)
@@ -421,69 +433,60 @@ async def test_a_person_invited_again_accepts_the_role_again(
     assert await list_roles(owner) == {site.company.id: False}
 
 
-async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(site: Site) -> None:
-    await site.join(site.company, "boss@example.com")
+async def test_a_role_changed_while_pending_is_accepted_as_it_is_then(
+    site: Site, boss: Visitor
+) -> None:
     former = await site.invite(site.company, "owner")
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        fields = {"email": ACCOUNTANT, "name": "A", "role": "reader"}
-        await boss.post("/settings/people", fields)
-        found = re.search(r'id="new-link">([^<]*)<', boss.text)
+    await boss.get("/settings/people")
+    fields = {"email": ACCOUNTANT, "name": "A", "role": "reader"}
+    await boss.post("/settings/people", fields)
+    link = read_new_link(boss)
     async with await site.open(former) as person:
         assert person.status == 404
-    async with await site.open(found[1] if found else "", OWN) as person:
+    async with await site.open(link, OWN) as person:
         await person.get("/settings/people")
         assert person.status == 403
 
 
-async def change_role(boss: Visitor, email: str, role: str) -> None:
-    """Change the role of a person by the form on the open page of people."""
-    row = boss.text[boss.text.index(f"<bdi>{email}</bdi>") :]
-    path = re.search(r'action="(/settings/people/\d+/role)"', row)
-    await boss.post(path[1] if path else "", {"role": role})
-
-
-async def test_a_change_of_role_keeps_the_name_and_the_link_of_a_pending_person(site: Site) -> None:
-    await site.join(site.company, "boss@example.com")
+async def test_a_change_of_role_keeps_the_name_and_the_link_of_a_pending_person(
+    site: Site, boss: Visitor
+) -> None:
     await site.invite(site.company, "owner")
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        await change_role(boss, ACCOUNTANT, "reader")
-        found = re.search(r'id="new-link">([^<]*)<', boss.text)
-        assert f"<bdi>{ACCOUNTANT.partition('@')[0]}</bdi>" in boss.text
-    async with await site.open(found[1] if found else "", OWN) as person:
+    await boss.get("/settings/people")
+    await send_form(boss, ACCOUNTANT, "role", role="reader")
+    link = read_new_link(boss)
+    assert f"<bdi>{ACCOUNTANT.partition('@')[0]}</bdi>" in boss.text
+    async with await site.open(link, OWN) as person:
         assert person.status == 200 and person.path == "/"
 
 
-async def test_a_change_of_role_gives_an_accepted_person_the_role(site: Site) -> None:
-    for email in ("boss@example.com", ACCOUNTANT):
-        await site.join(site.company, email)
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        await change_role(boss, ACCOUNTANT, "admin")
-        assert "The person has the role now." in boss.words
+async def test_a_change_of_role_gives_an_accepted_person_the_role(
+    site: Site, boss: Visitor
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    await boss.get("/settings/people")
+    await send_form(boss, ACCOUNTANT, "role", role="admin")
+    assert "The person has the role now." in boss.words
 
 
-async def test_an_unknown_role_changes_nothing(site: Site, owner: asyncpg.Connection) -> None:
-    for email in ("boss@example.com", ACCOUNTANT):
-        await site.join(site.company, email)
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        await change_role(boss, ACCOUNTANT, "king")
-        assert boss.status == 400 and "a role are required" in boss.words
+async def test_an_unknown_role_changes_nothing(
+    site: Site, boss: Visitor, owner: asyncpg.Connection
+) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    await boss.get("/settings/people")
+    await send_form(boss, ACCOUNTANT, "role", role="king")
+    assert boss.status == 400 and "a role are required" in boss.words
     assert await owner.fetchval("select count(*) from company_members where role = 'owner'") == 2
 
 
 async def test_a_change_of_role_does_not_invite_a_removed_person(
-    site: Site, owner: asyncpg.Connection
+    site: Site, boss: Visitor, owner: asyncpg.Connection
 ) -> None:
-    for email in ("boss@example.com", ACCOUNTANT):
-        await site.join(site.company, email)
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        await leave(site, ACCOUNTANT, site.company)
-        await change_role(boss, ACCOUNTANT, "reader")
-        assert boss.status == 404 and "no such person in this company" in boss.words
+    await site.join(site.company, ACCOUNTANT)
+    await boss.get("/settings/people")
+    await leave(site, ACCOUNTANT, site.company)
+    await send_form(boss, ACCOUNTANT, "role", role="reader")
+    assert boss.status == 404 and "no such person in this company" in boss.words
     assert await list_roles(owner) == {}
 
 
@@ -516,27 +519,25 @@ async def test_a_session_loses_its_rights_when_its_role_becomes_pending(
 
 
 async def test_companies_neither_see_nor_choose_the_name_of_anothers_person(
-    site: Site, attacker: Company
+    site: Site, boss: Visitor, attacker: Company
 ) -> None:
     config = read_config(site.environment)
     await run_command(config, invite_user, attacker.id, "owner", email=ACCOUNTANT, name="Squatted")
-    await site.join(site.company, "boss@example.com")
     await site.join(attacker, "thief@example.com")
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        fields = {"email": ACCOUNTANT, "name": "Siti binti Ahmad", "role": "member"}
-        await boss.post("/settings/people", fields)
-        assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
-        link = await make_password_link(boss, ACCOUNTANT)
-        async with await site.open(link) as person:
-            assert "Squatted" not in person.words
-        # The person has two invitations, so only the operator's link chooses a password.
-        async with await site.open(await site.operator_link(), OWN):
-            pass
-        async with await site.open(await make_password_link(boss, ACCOUNTANT), OWN):
-            pass
-        await boss.get("/settings/people")
-        assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
+    await boss.get("/settings/people")
+    fields = {"email": ACCOUNTANT, "name": "Siti binti Ahmad", "role": "member"}
+    await boss.post("/settings/people", fields)
+    assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
+    link = await make_password_link(boss, ACCOUNTANT)
+    async with await site.open(link) as person:
+        assert "Squatted" not in person.words
+    # The person has two invitations, so only the operator's link chooses a password.
+    async with await site.open(await site.operator_link(), OWN):
+        pass
+    async with await site.open(await make_password_link(boss, ACCOUNTANT), OWN):
+        pass
+    await boss.get("/settings/people")
+    assert "Siti binti Ahmad" in boss.words and "Squatted" not in boss.words
     async with await site.sign_in("thief@example.com") as thief:
         await thief.get("/settings/people")
         assert "Squatted" in thief.words and "Siti" not in thief.words
@@ -549,24 +550,22 @@ async def test_companies_neither_see_nor_choose_the_name_of_anothers_person(
 
 
 async def test_people_invite_a_limited_number_of_people(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, boss: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.dashboard.people.MOST_PEOPLE", 2)
-    await site.join(site.company, "boss@example.com")
-    async with await site.sign_in("boss@example.com") as boss:
-        for email, status in ((ACCOUNTANT, 200), ("third@example.com", 409), (ACCOUNTANT, 200)):
-            await boss.get("/settings/people")
-            await boss.post("/settings/people", {"email": email, "name": "A", "role": "reader"})
-            assert boss.status == status, boss.words
+    for email, status in ((ACCOUNTANT, 200), ("third@example.com", 409), (ACCOUNTANT, 200)):
+        await boss.get("/settings/people")
+        await boss.post("/settings/people", {"email": email, "name": "A", "role": "reader"})
+        assert boss.status == status, boss.words
 
 
-async def test_a_link_stays_usable_if_the_same_role_is_given_again(site: Site) -> None:
-    await site.join(site.company, "boss@example.com")
+async def test_a_link_stays_usable_if_the_same_role_is_given_again(
+    site: Site, boss: Visitor
+) -> None:
     await site.join(site.company, ACCOUNTANT, "member")
-    async with await site.sign_in("boss@example.com") as boss:
-        link = await make_password_link(boss, ACCOUNTANT)
-        fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
-        await boss.post("/settings/people", fields)
+    link = await make_password_link(boss, ACCOUNTANT)
+    fields = {"email": ACCOUNTANT, "name": "A", "role": "member"}
+    await boss.post("/settings/people", fields)
     async with await site.open(link, OWN) as person:
         assert person.status == 200 and person.path == "/"
 
@@ -584,9 +583,7 @@ async def test_links_that_a_former_owner_made_for_others_are_void(site: Site, ch
         await boss.sign_in("boss@example.com")
         await boss.get("/settings/people")
         if change == "remove":
-            row = boss.text[boss.text.index(f"<bdi>{former}</bdi>") :]
-            path = re.search(r'action="(/settings/people/\d+/remove)"', row)
-            await boss.post(path[1] if path else "")
+            await send_form(boss, former, "remove")
         elif change == "lower":
             fields = {"email": former, "name": "F", "role": "reader"}
             await boss.post("/settings/people", fields)
@@ -611,13 +608,11 @@ async def test_a_new_password_makes_links_for_the_person_void(
     await expect_gone(site, kept)
 
 
-async def test_a_new_password_makes_links_by_the_person_void(site: Site) -> None:
-    for email in ("boss@example.com", ACCOUNTANT):
-        await site.join(site.company, email)
-    async with await site.sign_in("boss@example.com") as boss:
-        kept = await make_password_link(boss, ACCOUNTANT)
-        await boss.fill_in("/password", {"current": PASSWORD, "password": OWN})
-        assert boss.status == 200 and boss.path == "/"
+async def test_a_new_password_makes_links_by_the_person_void(site: Site, boss: Visitor) -> None:
+    await site.join(site.company, ACCOUNTANT)
+    kept = await make_password_link(boss, ACCOUNTANT)
+    await boss.fill_in("/password", {"current": PASSWORD, "password": OWN})
+    assert boss.status == 200 and boss.path == "/"
     await expect_gone(site, kept)
 
 
@@ -639,7 +634,7 @@ async def test_a_role_cannot_change_while_a_link_for_it_is_made(
         async with owner.transaction():
             await owner.execute("lock user_audit_log in share mode")
             making = asyncio.create_task(admin.post(path, fields))
-            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await wait_for_lock(owner)
             with pytest.raises(asyncpg.LockNotAvailableError):
                 async with owner.transaction():
                     await owner.execute(roles)
@@ -677,7 +672,7 @@ async def test_a_session_that_ends_meanwhile_chooses_no_password(
         async with owner.transaction():
             await owner.execute("select from users for update")
             change = asyncio.create_task(thief.post("/password", fields))
-            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await wait_for_lock(owner)
             await owner.execute("update users set password_hash = null")
             await owner.execute("update user_sessions set ended_at = clock_timestamp()")
         await change
@@ -694,7 +689,7 @@ async def test_a_person_who_is_removed_meanwhile_makes_no_key(
         async with owner.transaction():
             await owner.execute("delete from company_members")
             creation = asyncio.create_task(person.post("/settings/keys", {"name": "Shop"}))
-            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await wait_for_lock(owner)
         await creation
         assert person.status == 403
     assert await owner.fetchval("select count(*) from api_keys where name = 'Shop'") == 0
@@ -714,7 +709,7 @@ async def test_no_session_begins_with_a_password_that_changes_meanwhile(
             await owner.execute("select from users for update")
             fields = {"email": ACCOUNTANT, "password": PASSWORD}
             entering = asyncio.create_task(thief.post(path, fields))
-            await until(lambda: count_waiting(owner), lambda found: found == 1)
+            await wait_for_lock(owner)
             await owner.execute("update users set password_hash = null")
             await owner.execute("update user_sessions set ended_at = clock_timestamp()")
         await entering
@@ -841,9 +836,8 @@ async def forget_passwords(owner: asyncpg.Connection) -> None:
 
 
 async def test_people_are_changed_only_after_the_password_was_entered(
-    site: Site, owner: asyncpg.Connection
+    site: Site, boss: Visitor, owner: asyncpg.Connection
 ) -> None:
-    await site.join(site.company, "boss@example.com")
     await site.join(site.company, ACCOUNTANT, "member")
     user_id = await owner.fetchval("select id from users where email = $1", ACCOUNTANT)
     own = {"email": ACCOUNTANT, "name": "A", "role": "owner"}
@@ -855,25 +849,24 @@ async def test_people_are_changed_only_after_the_password_was_entered(
         (f"/settings/people/{user_id}/link", {}),
         (f"/settings/people/{user_id}/remove", {}),
     )
-    async with await site.sign_in("boss@example.com") as boss:
-        await boss.get("/settings/people")
-        assert all(f'action="{path}"' in boss.text for path, _ in forms)
-        await forget_passwords(owner)
-        for path, fields in forms:
-            await boss.fill_in("/companies", fields, path=path)
-            assert boss.status == 401 and f'name="next" value="{path}"' in boss.text
-        await boss.get("/settings/people")
-        assert 'action="/settings/people' not in boss.text
-        assert 'href="/confirm?next=/settings/people"' in boss.text
-        assert await list_roles(owner) == {site.company.id: True}
-        assert await owner.fetchval("select count(*) from user_links where used_at is null") == 0
-        await boss.fill_in(
-            "/confirm?next=/settings/people",
-            {"password": PASSWORD, "next": "/settings/people"},
-            path="/confirm",
-        )
-        await boss.post("/settings/people", own)
-        assert "The person has the role now." in boss.words
+    await boss.get("/settings/people")
+    assert all(f'action="{path}"' in boss.text for path, _ in forms)
+    await forget_passwords(owner)
+    for path, fields in forms:
+        await boss.fill_in("/companies", fields, path=path)
+        assert boss.status == 401 and f'name="next" value="{path}"' in boss.text
+    await boss.get("/settings/people")
+    assert 'action="/settings/people' not in boss.text
+    assert 'href="/confirm?next=/settings/people"' in boss.text
+    assert await list_roles(owner) == {site.company.id: True}
+    assert await owner.fetchval("select count(*) from user_links where used_at is null") == 0
+    await boss.fill_in(
+        "/confirm?next=/settings/people",
+        {"password": PASSWORD, "next": "/settings/people"},
+        path="/confirm",
+    )
+    await boss.post("/settings/people", own)
+    assert "The person has the role now." in boss.words
 
 
 async def test_a_link_that_asks_for_nothing_is_no_entered_password(
