@@ -224,45 +224,6 @@ async def test_clocks_that_differ_by_minutes_are_reported_by_reconcile(
     )
 
 
-async def test_an_expired_certificate_is_refused(
-    command: RunCommand, company: Company, tmp_path: Path
-) -> None:
-    past = datetime.now(UTC) - timedelta(days=2)
-    pair = issued(not_before=past - timedelta(days=9), not_after=past).pair
-    for name, text in pair.items():
-        (tmp_path / name).write_text(text)
-    text = await read_error(
-        command(
-            "set-certificate",
-            "--company",
-            company.id,
-            "--certificate",
-            tmp_path / "certificate",
-            "--key",
-            tmp_path / "key",
-            SECRET_KEY=GENEROUS["SECRET_KEY"],
-        )
-    )
-    assert "certificate expired on" in text
-
-
-async def test_an_unusable_configured_key_ends_the_start_in_one_line(
-    command: RunCommand, tmp_path: Path
-) -> None:
-    certificate, key = tmp_path / "certificate", tmp_path / "key"
-    certificate.write_text(issued().certificate_pem)
-    key.write_text("no key")
-    text = await read_error(
-        command(
-            "serve",
-            PORT=str(free_port()),
-            SIGNING_CERTIFICATE_FILE=str(certificate),
-            SIGNING_KEY_FILE=str(key),
-        )
-    )
-    assert text == "SIGNING_KEY_FILE: key must be an RSA private key in PEM."
-
-
 async def test_a_start_warns_of_an_expired_certificate_and_of_mixed_addresses(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
