@@ -86,22 +86,6 @@ async def test_a_client_alone_leaves_places_for_others() -> None:
     assert enter_all(queue, None) == 7
 
 
-async def test_a_thousand_clients_are_served_once_each_before_the_first_again() -> None:
-    queue, served = FairQueue(1, 100), list[int]()
-
-    async def use_twice(client: int) -> None:
-        for _ in range(2):
-            await queue.enter(60)
-            served.append(client)
-            await asyncio.sleep(0)
-            queue.leave(client)
-
-    await asyncio.gather(
-        *[begin(client, lambda client=client: use_twice(client)) for client in range(1000)]
-    )
-    assert served == [*range(1000), *range(1000)]
-
-
 async def test_a_caller_that_gives_up_keeps_no_place() -> None:
     queue = FairQueue(1, 100)
     await queue.enter(60)
