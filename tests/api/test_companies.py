@@ -7,16 +7,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.documents.checks.party import FACTS
-from service.documents.ubl.parties import COLUMNS
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import wait_for_status
 from tests.api_requests import expect, list_rules, request_json, submit
-from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.conftest import Client, Company, Sandbox, StartService
 from tests.harness.bodies import AS_BUYER, AS_SUPPLIER, invoice
 
-#: The columns that every document needs.
-NEEDED = [COLUMNS[member] for member, *_ in FACTS]
 FIELDS = (
     "id name tin_code registration_number registration_type sst_registration_number "
     "tourism_tax_registration_number business_activity_description msic_code country "
@@ -105,19 +101,6 @@ async def test_default_taxes_are_replaced_as_a_whole(api: Client) -> None:
     unknown = {name: [taxes[0], {"tax_type": "XX", "tax_rate": 1}]}
     assert await get_violations(api, **unknown) == [(f"/{name}/1/tax_type", "code")]
     assert (await update(api, **{name: []}))[name] == []
-
-
-async def test_company_with_only_a_name_has_the_same_fields(
-    start: StartService, environment: dict[str, str]
-) -> None:
-    bare = dict.fromkeys([*NEEDED, "registration_type", "zip_code", "email"])
-    api = await start(
-        await make_company(environment, **{**bare, "name": "Baru", "tin_code": "C20880050020"})
-    )
-    found = await company_record(api)
-    assert list(found) == FIELDS.split() and found["is_company_ready"] is False
-    assert found["as_buyer"]["registrationNumber"] == "NA"
-    assert found["registration_number"] == found["state"] == ""
 
 
 async def test_update_changes_only_the_sent_fields(api: Client) -> None:
@@ -226,19 +209,6 @@ async def test_auto_submit_setting_submits_ready_invoices(api: Client) -> None:
 
 
 # Readiness
-
-
-@pytest.mark.parametrize("column", NEEDED)
-async def test_company_without_a_needed_column_is_not_ready(
-    api: Client, owner: asyncpg.Connection, column: str
-) -> None:
-    try:
-        await owner.execute(f"update companies set {column} = null")
-        assert (await company_record(api))["is_company_ready"] is False
-    except asyncpg.NotNullViolationError:
-        pass  # the column is not null
-    await owner.execute(f"update companies set {column} = ' '")
-    assert (await company_record(api))["is_company_ready"] is False
 
 
 @pytest.mark.parametrize(

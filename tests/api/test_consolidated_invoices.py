@@ -1,7 +1,6 @@
 """Consolidated invoices: eligible sales, totals, submission, cancellation and races."""
 
 import asyncio
-import json
 import random
 from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
@@ -141,28 +140,6 @@ async def get_consolidated_id(api: Client, invoice_id: int) -> int | None:
 
 
 # Plan, creation, submission, cancellation
-
-
-@pytest.mark.parametrize("family, code", [*zip(FAMILIES, ("01", "11"), strict=False)])
-async def test_consolidated_invoice_becomes_valid(
-    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, family: str, code: str
-) -> None:
-    ids = [await sale(api, self_billed=code == "11", code=500 + index) for index in range(3)]
-    consolidated_id = await create_consolidated(api, type=family, code=7)
-    await submit_until_valid(api, consolidated_id)
-    (listed,) = await sandbox.ledger()
-    assert (listed["type"], listed["status"]) == (code, "Valid")
-    assert [await get_consolidated_id(api, each) for each in ids] == [consolidated_id] * 3
-    content: Any = await owner.fetchval("select content from submitted_contents")
-    sent = json.loads(content)
-    party = sent["Invoice"][0][
-        "AccountingSupplierParty" if code == "11" else "AccountingCustomerParty"
-    ][0]["Party"][0]
-    assert party["PartyLegalEntity"] == [{"RegistrationName": [{"_": "General Public"}]}]
-    assert party["PartyIdentification"][0] == {"ID": [{"_": "EI00000000010", "schemeID": "TIN"}]}
-    assert party["PartyIdentification"][1] == {"ID": [{"_": "NA", "schemeID": "BRN"}]}
-    assert party["PostalAddress"][0]["CountrySubentityCode"] == [{"_": "17"}]
-    assert sent["Invoice"][0]["ID"] == [{"_": "CSB-00007" if code == "11" else "CI-00007"}]
 
 
 async def test_plan_shows_included_invoices_and_changes_nothing(
