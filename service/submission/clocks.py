@@ -25,10 +25,13 @@ async def read_database_clock(context: SubmissionContext) -> ClockReading | None
 
 
 async def compare_clocks(
-    context: SubmissionContext, portal: Portal, tin: str = ""
+    context: SubmissionContext, portal: Portal, tin: str = "", reading: ClockReading | None = None
 ) -> timedelta | None:
-    """Return how far the portal's clock is ahead of the database's if that blocks sending."""
-    reading = await read_database_clock(context)
+    """Return how far the portal's clock is ahead of the database's if that blocks sending.
+
+    `reading` is a recent one of the database's clock.
+    """
+    reading = reading or await read_database_clock(context)
     if reading is None:
         return None
     return await portal.clocks_apart(tin, reading, partial(read_database_clock, context))

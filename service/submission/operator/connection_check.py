@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Literal
 
 from service import json_codec
@@ -26,7 +25,7 @@ from service.portal.client import Portal
 from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import WHAT_THE_COMPANY_DOES, OwnClient, RefusedLogins
 from service.submission import own_clients
-from service.submission.clocks import describe_clocks_apart, read_database_clock
+from service.submission.clocks import compare_clocks, describe_clocks_apart, read_database_clock
 from service.submission.context import SubmissionContext
 from service.submission.operator.login_check import describe_refusal
 from service.submission.operator.tin_checks import TinChecks, make_own_question
@@ -162,8 +161,8 @@ class ConnectionCheck:
         if portal is None or database is None:
             text = f"{SETTINGS['portal_api_base'].variable} answers without a date. Correct it."
             return CheckStep("clock", "failed", text)
-        read = partial(read_database_clock, self._context)
-        if difference := await self._context.shared_portal.clocks_apart("", database, read):
+        shared_portal = self._context.shared_portal
+        if difference := await compare_clocks(self._context, shared_portal, "", database):
             text = describe_clocks_apart(difference)["message"]
             return CheckStep("clock", "failed", f"{text} Synchronise the database server's (NTP).")
         seconds = abs(portal.ahead_of(database).total_seconds())

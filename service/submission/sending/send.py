@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypedDict
 
 from service import failpoints
@@ -18,8 +17,8 @@ from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.open_submission import OpenSubmission
 from service.submission import store
-from service.submission.clocks import describe_clocks_apart, read_database_clock
-from service.submission.context import Claim, CompanyContext, SubmissionContext
+from service.submission.clocks import compare_clocks, describe_clocks_apart
+from service.submission.context import Claim, CompanyContext
 from service.submission.machine import state_machine
 from service.submission.machine.state_machine import NOTHING_SENT
 from service.submission.machine.types import (
@@ -140,15 +139,16 @@ class PortalTransmission:
     began: float = 0.0  # when the intent was begun, in monotonic seconds
     request: StoredRequest | None = None
     connection: OpenSubmission | None = None
-    confirmation: str | None = None  # who confirms the commit of the intent
+    #: Who confirms the commit of the intent: the standbys that are promoted without a hold.
+    confirmation: str | None = None
 
     async def admit(self) -> Event | None:
         """Obtain a token and a slot, then merge the submissions that arrived meanwhile."""
         context, submission = self.context, self.run.submission
         database_clock = ClockReading(submission.now, time.monotonic())
         await context.portal.ready(submission.tin)
-        if difference := await context.portal.clocks_apart(
-            submission.tin, database_clock, partial(read_database_clock, context)
+        if difference := await compare_clocks(
+            context, context.portal, submission.tin, database_clock
         ):
             return NotReceived(describe_clocks_apart(difference))
         if await batch.merge_waiting(context, self.run.claim, submission):
@@ -209,7 +209,10 @@ class PortalTransmission:
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
         assert self.connection  # by connect()
-        if not await _is_confirmed(self.context, self.confirmation):
+        async with self.context.database.across() as conn:
+            # Replication may have been switched to asynchronous since the commit of the intent.
+            is_confirmed = self.confirmation == await sql.send_confirmation(conn)
+        if self.confirmation is None or not is_confirmed:
             return NotReceived(STANDBYS_CHANGED)
 
         def reject_stale() -> None:
@@ -220,16 +223,6 @@ class PortalTransmission:
             return await self.connection.send(reject_stale)
         finally:
             failpoints.reach("answer_read")
-
-
-async def _is_confirmed(context: SubmissionContext, before: str | None) -> bool:
-    """Return whether a committed intent is on all standbys that are promoted without a hold.
-
-    `before` is who would confirm its commit, read in its transaction. It is read again, because
-    replication may have been switched to asynchronous meanwhile.
-    """
-    async with context.database.across() as conn:
-        return before is not None and before == await sql.send_confirmation(conn)
 
 
 def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | OutcomeUnknown:
