@@ -93,7 +93,16 @@ class ComparisonClaim:
         while not self._is_lost:
             await asyncio.sleep(pause.total_seconds())
             try:
-                self._is_lost = not await self._renew(lease)
+                async with self._context.database.company(self.company_id) as conn:
+                    is_kept = await sql.comparison_keep(
+                        conn,
+                        company_id=self.company_id,
+                        fence=self._fence,
+                        lease=lease,
+                        ids=list(self._fences),
+                        fences=list(self._fences.values()),
+                    )
+                self._is_lost = not is_kept
                 pause = lease / RENEWALS
             except TRANSIENT_DB_ERRORS as error:
                 log.warning(
@@ -102,18 +111,6 @@ class ComparisonClaim:
                     describe_error(error),
                 )
                 pause = lease / EAGER_RENEWALS
-
-    async def _renew(self, lease: timedelta) -> bool | None:
-        """Renew all claims. Return None if another process has claimed the company."""
-        async with self._context.database.company(self.company_id) as conn:
-            return await sql.comparison_keep(
-                conn,
-                company_id=self.company_id,
-                fence=self._fence,
-                lease=lease,
-                ids=list(self._fences),
-                fences=list(self._fences.values()),
-            )
 
     async def end(self, pause: timedelta | None) -> None:
         """Release the claim on the company. After a failure, back off from `pause`."""

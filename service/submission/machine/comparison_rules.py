@@ -107,18 +107,13 @@ def first_moment(basis: BasisRow, days: int | None) -> datetime:
     A comparison shows everything that may have changed since the latest complete one. It begins
     with the company's first send, because documents of other software before it are no findings.
     """
-    now = basis["now"]
-    if basis["held_since"]:
-        return now - hold_length(now, basis["known_until"])
+    now, known_until = basis["now"], basis["known_until"]
     longest = now - FURTHEST
+    if basis["held_since"]:
+        return max(longest, known_until - KNOWN_MARGIN) if known_until else longest
     since = basis["compared_at"] - CHANGING if basis["compared_at"] else longest
     since = max(since, (basis["sent_from"] or now) - SEND_MARGIN)
     return max(longest, min(since, now - timedelta(days=days or 0)))
-
-
-def hold_length(now: datetime, known_until: datetime | None) -> timedelta:
-    """Return how far back a comparison that ends a hold must reach."""
-    return FURTHEST if known_until is None else min(FURTHEST, now - known_until + KNOWN_MARGIN)
 
 
 def judge_listing(
