@@ -3,6 +3,7 @@
 import re
 from typing import TypedDict
 
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.submission.context import SubmissionContext
 from service.submission.machine.types import Error
@@ -20,6 +21,14 @@ class RecordedRow(TypedDict):
     own_submission: int | None  # null for another company's document
 
 
+async def read_recorded(
+    conn: Connection, company_id: int, uuids: list[str]
+) -> dict[str, int | None]:
+    """Return {recorded uuid: submission of the company, or None for another company's}."""
+    rows: list[RecordedRow] = await sql.uuids_recorded(conn, company=company_id, uuids=uuids)
+    return {row["uuid"]: row["own_submission"] for row in rows}
+
+
 async def mask_foreign_uuids(
     context: SubmissionContext, company_id: int, tin: str, errors: list[Error]
 ) -> list[Error]:
@@ -28,11 +37,11 @@ async def mask_foreign_uuids(
     if not uuids:
         return errors
     async with context.database.reading(company_id) as conn:
-        rows: list[RecordedRow] = await sql.uuids_recorded(conn, company=company_id, uuids=uuids)
+        recorded = await read_recorded(conn, company_id, uuids)
         is_shared = await sql.tin_is_shared(conn, company=company_id, own_tin=tin)
-    own = {row["uuid"] for row in rows if row["own_submission"] is not None}
-    recorded = {row["uuid"] for row in rows}
-    foreign = [uuid for uuid in uuids if uuid not in own and (is_shared or uuid in recorded)]
+    foreign = [
+        uuid for uuid in uuids if recorded.get(uuid) is None and (is_shared or uuid in recorded)
+    ]
     return [{**error, "message": _mask(error["message"], foreign)} for error in errors]
 
 

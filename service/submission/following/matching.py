@@ -27,7 +27,7 @@ from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.submission.context import Claim, CompanyContext
 from service.submission.following import document_comparison
-from service.submission.foreign_uuids import RecordedRow, extract_uuids
+from service.submission.foreign_uuids import extract_uuids, read_recorded
 from service.submission.machine.types import Error, Sighting, Submission, SubmittedDocument
 from service.submission.store import read_contents
 
@@ -173,9 +173,7 @@ async def _check_uuids(
     conn: Connection, company_id: int, candidates: list[_Candidate]
 ) -> list[_Candidate]:
     """Remove documents of the company's other submissions, and mark those of other companies."""
-    uuids = list({one.there.uuid for one in candidates})
-    rows: list[RecordedRow] = await sql.uuids_recorded(conn, company=company_id, uuids=uuids)
-    recorded = {row["uuid"]: row["own_submission"] for row in rows}
+    recorded = await read_recorded(conn, company_id, list({one.there.uuid for one in candidates}))
     left: list[_Candidate] = []
     for one in candidates:
         submission_id = recorded.get(one.there.uuid, one.submission_id)

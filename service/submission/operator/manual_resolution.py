@@ -19,7 +19,7 @@ from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following import document_comparison
 from service.submission.following.matching import is_candidate
 from service.submission.following.odd_rows import record_odd_rows
-from service.submission.foreign_uuids import RecordedRow
+from service.submission.foreign_uuids import read_recorded
 from service.submission.machine.comparison_rules import FURTHEST
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
@@ -151,18 +151,16 @@ def _match(submission: Submission, doc: SubmittedDocument, shown: Iterable[Docum
 
 
 async def _load_stored(
-    context: SubmissionContext, case: _Case, uuids: Sequence[str]
+    context: SubmissionContext, case: _Case, uuids: list[str]
 ) -> tuple[list[str], dict[tuple[int, str], bytes]]:
     """Return the uuids that documents of other submissions of any company have, and what was sent.
 
     The latter is {(submission id, number): bytes of the document}.
     """
     async with context.database.reading(case.company_id) as conn:
-        rows: list[RecordedRow] = await sql.uuids_recorded(
-            conn, company=case.company_id, uuids=uuids
-        )
+        recorded = await read_recorded(conn, case.company_id, uuids)
         contents = await store.read_contents(conn, case.company_id, [case.id])
-    return [row["uuid"] for row in rows if row["own_submission"] != case.id], contents
+    return [uuid for uuid, own in recorded.items() if own != case.id], contents
 
 
 async def _check_is_sent(
