@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from service.config import Config
-from service.db.transient_errors import describe_or_trace, is_interruption
+from service.db.transient_errors import TRANSIENT_DB_ERRORS, describe_or_trace, is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import store
@@ -102,7 +102,12 @@ async def run_claimed(context: SubmissionContext, claim: Claim, flow: Flow) -> N
             log.error("submission %s: failed\n%s", claim, format_traceback(error))
             return
         log.warning("submission %s: %s", claim, describe_error(error))
-        await store.release_interrupted(context, claim, context.config.portal_retry)
+        released = [(claim, context.config.portal_retry)]
+        try:
+            await store.release(context, claim.company_id, released)
+        except TRANSIENT_DB_ERRORS as error:
+            text = "submission %s: the claim stays until its lease expires: %s"
+            log.warning(text, claim, describe_error(error))
 
 
 async def begin(context: SubmissionContext, claim: Claim) -> SubmissionRun | None:

@@ -20,7 +20,7 @@ from service.errors import describe_error, make_reason
 from service.json_types import JsonObject
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission.context import Claim, SubmissionContext
-from service.submission.foreign_uuids import RecordedRow, mask_foreign_uuids
+from service.submission.foreign_uuids import mask_foreign_uuids, read_recorded
 from service.submission.machine import state_machine
 from service.submission.machine.failures import describe_not_sent, name_failure
 from service.submission.machine.types import (
@@ -292,11 +292,8 @@ async def _find_taken(
     """
     uuids = {change.id: change.uuid for change in command.changes if change.uuid}
     async with context.database.reading(claim.company_id) as conn:
-        rows: list[RecordedRow] = await sql.uuids_recorded(
-            conn, company=claim.company_id, uuids=list(uuids.values())
-        )
+        recorded = await read_recorded(conn, claim.company_id, list(uuids.values()))
     unchanged = {doc.id for doc in submission.docs if doc.uuid and doc.uuid == uuids.get(doc.id)}
-    recorded = {row["uuid"] for row in rows}
     repeated = {uuid for uuid, count in Counter(uuids.values()).items() if count > 1}
     taken = {
         submitted_document_id
@@ -462,18 +459,6 @@ async def release(
     ]
     async with context.database.company(company_id) as conn:
         await sql.submission_release(conn, company_id=company_id, given=json_codec.dumps(rows))
-
-
-async def release_interrupted(context: SubmissionContext, claim: Claim, delay: timedelta) -> None:
-    """Release a claim that the database interrupted. If that fails too, its lease expires."""
-    try:
-        await release(context, claim.company_id, [(claim, delay)])
-    except TRANSIENT_DB_ERRORS as error:
-        log.warning(
-            "submission %s: the claim stays until its lease expires: %s",
-            claim,
-            describe_error(error),
-        )
 
 
 async def set_aside(context: SubmissionContext, claim: Claim, delay: timedelta) -> None:

@@ -853,8 +853,8 @@ KEPT = (
     Mutant(
         "claim-of-an-interrupted-submit-kept",
         "service/submission/runner.py",
-        "        await store.release_interrupted(",
-        "        lambda: store.release_interrupted(",
+        "await store.release(context, claim.company_id, released)",
+        "released.clear()",
         "tests/submission/test_claims.py::test_submit_that_the_database_interrupts_is_continued_by_a_worker",
     ),
     removal(
@@ -2112,8 +2112,8 @@ HELD = (
     Mutant(
         "comparison-does-not-reach-back",
         "service/submission/machine/comparison_rules.py",
-        "min(FURTHEST, now - known_until + KNOWN_MARGIN)",
-        "KNOWN_MARGIN",
+        "max(longest, known_until - KNOWN_MARGIN)",
+        "now - KNOWN_MARGIN",
         "tests/submission/test_many_holds.py::test_a_hold_reaches_back_to_the_latest_recorded_comparison",
     ),
     Mutant(
