@@ -199,7 +199,7 @@ async def update_document(
 
     Raises Forbidden for a submitted document. Spec: Invoices
     """
-    kind, company = documents.kind, request[app_keys.COMPANY]
+    kind = documents.kind
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "updated")
         await warn_of_removed(request, row["body"], body)
@@ -211,7 +211,7 @@ async def update_document(
     if kind is NOTE:
         return response
     sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], company, row["id"], started
+        request.app[SUBMISSION_CONTEXT], row["id"], started
     )
     data = {"id": row["id"], **outcome}
     return responses.success_response(request, f"{updated}{sentence}", data=data)

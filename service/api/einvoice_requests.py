@@ -166,7 +166,7 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
         return responses.success_response(request, UPDATED, data={"id": key["id"]})
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
-        request.app[SUBMISSION_CONTEXT], company, invoice_id, started
+        request.app[SUBMISSION_CONTEXT], invoice_id, started
     )
     data = {"id": key["id"], "invoice": {"id": invoice_id, **outcome}}
     message = f"{UPDATED} The invoice has been finalized.{sentence}"

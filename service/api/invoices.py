@@ -71,7 +71,7 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
             context, conn, company, row["id"], draft.submission
         )
         await store_response(request, conn, created, is_interim=started is not None)
-    sentence, outcome = await submit.describe_outcome(context, company, row["id"], started)
+    sentence, outcome = await submit.describe_outcome(context, row["id"], started)
     data = {"id": row["id"], **outcome}
     return success_response(request, f"{CREATED}{sentence}", 201, data=data)
 

@@ -2913,10 +2913,10 @@ UNSENT = (
         "[:MOST_ERRORS]",
         f"{NOT_SENT}::test_a_record_has_a_limited_number_of_errors",
     ),
-    never(
+    removal(
         "held-submission-not-named",
         "service/submission/sending/submit.py",
-        "started.is_held",
+        "    if is_held:\n        return HELD\n",
         f"{HOLD}::test_submit_immediately_is_answered_at_once_during_a_hold",
     ),
     Mutant(

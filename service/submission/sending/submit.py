@@ -73,27 +73,19 @@ WAITS_FOR_HOLD = make_reason(
     "Sending is held. The document is submitted when the hold ends. A repeated submit "
     "joins this submission.",
 )
-#: Its outcome, for the response to a create or update.
-HELD_OUTCOME = (
+#: A sentence and data about a submission, for the response to a create or update.
+Answer = tuple[str, JsonObject]
+HELD: Answer = (
     " Sending is held. It will be submitted when the hold ends.",
     {"status": "Submitting", "code": "sending_held"},
 )
+LATER: Answer = " It will be submitted to the portal.", {"status": "Submitting"}
+#: The claim on a submission that this process sends now, or the answer about another one.
+Started = Claim | Answer
 
 #: Awaited with the connection of a transaction and the record that it has locked. Raises an error
 #: to roll back the transaction.
 Guard = Callable[[Connection, Row], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A stored submission, or the errors that prevented it and the status of the document."""
-
-    claim: Claim | None = None
-    at_once: bool = False  # this process sends it now; else a worker does
-    is_held: bool = False  # a worker sends it when the hold on sending ends
-    status: states.DocumentStatus = "Submitting"
-    code: str = ""  # of the failure
-    errors: list[Error] = field(default_factory=list[Error])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +202,7 @@ async def start_if_requested(
     if is_reissue(row):
         error = already_cancelled(INVOICE)
         reasons = [make_reason(error.code, error.message)]
-        return Started(status=row["status"], code=error.code, errors=reasons)
+        return _answer_failed(row, error.code, reasons)
     is_held = await sql.sending_is_held(conn, company_id=company_id)
     at_once = requested == "at_once" and not is_held
     order = SubmissionOrder("retry", context.config.portal_lease if at_once else None)
@@ -218,8 +210,16 @@ async def start_if_requested(
         context, conn, LockedRecord(company_id, INVOICE, row), order
     )
     if isinstance(prepared, BadRequest):
-        return Started(status=row["status"], code=prepared.code, errors=prepared.more["errors"])
-    return Started(prepared, at_once, is_held)
+        return _answer_failed(row, prepared.code, prepared.more["errors"])
+    if at_once:
+        return prepared
+    if is_held:
+        return HELD
+    return LATER
+
+
+def _answer_failed(row: Row, code: str, errors: list[Error]) -> Answer:
+    return NOT_SUBMITTED, {"status": row["status"], "code": code, "errors": errors}
 
 
 def is_reissue(row: Row) -> bool:
@@ -237,24 +237,17 @@ def already_cancelled(kind: DocumentKind) -> Conflict:
 
 
 async def describe_outcome(
-    context: SubmissionContext, company_id: int, invoice_id: int, started: Started | None
-) -> tuple[str, JsonObject]:
-    """Return a sentence and data about a committed submission; both are empty without one.
+    context: SubmissionContext, invoice_id: int, started: Started | None
+) -> Answer:
+    """Return the answer about a committed submission, which is empty without one.
 
     A submission that was requested at once is sent now.
     """
-    if started is None:
-        return "", {}
-    if started.claim is None:
-        failed = {"status": started.status, "code": started.code, "errors": started.errors}
-        return NOT_SUBMITTED, failed
-    if started.is_held:
-        return HELD_OUTCOME
-    if not started.at_once:
-        return " It will be submitted to the portal.", {"status": "Submitting"}
-    outcome = await _send(context, started.claim, invoice_id)
+    if not isinstance(started, Claim):
+        return started or ("", {})
+    outcome = await _send(context, started, invoice_id)
     if outcome.is_held:  # since this transaction
-        return HELD_OUTCOME
+        return HELD
     if outcome.status in ("Rejected", "NotSent"):
         errors = _errors(outcome)
         code = name_failure(outcome.state, errors)
