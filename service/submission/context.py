@@ -89,26 +89,24 @@ class SubmissionContext:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def apply_throttle(self, error: PortalError, operation: str) -> None:
-        """After a 429, pause the operation for every process that shares the client id.
+    async def apply_throttle(self, error: PortalError) -> None:
+        """After a 429, pause its operation for every process that shares the client id.
 
-        The error may be that of a login, whose operation is paused instead. Other errors have no
-        effect. The work of other companies continues while a company's own client is paused.
+        Other errors have no effect. The work of other companies continues while a company's own
+        client is paused.
         """
-        if not isinstance(error, Throttled):
+        if not isinstance(error, Throttled) or error.operation is None:
             return
-        paused, own_client_id = error.operation, error.own_client_id
         if not isinstance(error, Held):
-            paused = paused or operation
             async with self.database.across() as conn:
                 await sql.pause_set(
                     conn,
-                    client_id=own_client_id or self.config.portal_client_id,
-                    operation=paused,
+                    client_id=error.own_client_id or self.config.portal_client_id,
+                    operation=error.operation,
                     pause=error.retry_after,
                 )
-        if paused and own_client_id is None:
-            self.held[paused] = time.monotonic() + error.retry_after.total_seconds()
+        if error.own_client_id is None:
+            self.held[error.operation] = time.monotonic() + error.retry_after.total_seconds()
 
     def is_held(self, operation: str | None) -> bool:
         """Return whether a request of this operation would be held."""

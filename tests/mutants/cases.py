@@ -1380,10 +1380,10 @@ APART = (
         "     and :document_id::bigint > 0\n  returning",
         "tests/api/test_links.py::test_a_link_of_another_document_is_unknown",
     ),
-    removal(
+    always(
         "pause-of-an-own-client-holds-all-companies",
         "service/submission/context.py",
-        " and own_client_id is None",
+        "error.own_client_id is None",
         f"{OWN_CLIENTS}::test_a_pause_of_an_own_client_does_not_hold_other_companies",
     ),
     Mutant(

@@ -230,7 +230,7 @@ class _Requests:
                 doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=self._check_claim
             )
         except PortalError as error:
-            await self.context.apply_throttle(error, "cancel")
+            await self.context.apply_throttle(error)
             raise
         finally:
             failpoints.reach("after_cancel_answer")
@@ -244,7 +244,7 @@ class _Requests:
         try:
             return await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
         except PortalError as error:
-            await self.context.apply_throttle(error, "details")
+            await self.context.apply_throttle(error)
             raise
 
 

@@ -138,7 +138,7 @@ async def _accept_failure(
     """Log why a comparison has ended early. Return whether another one can begin at once."""
     log.info("comparison company=%d: %s", company_id, why)
     if isinstance(why, PortalError):
-        await context.apply_throttle(why, "search")
+        await context.apply_throttle(why)
     return not isinstance(why, NotSent)  # the portal cannot be reached for others either
 
 
@@ -415,7 +415,7 @@ async def _retry_page(context: SubmissionContext, error: PortalError, failures: 
     meanwhile.
     """
     if isinstance(error, Throttled):
-        await context.apply_throttle(error, "search")
+        await context.apply_throttle(error)
         wait = error.retry_after
         if error.own_client_id is not None and (
             failures > MOST_FAILURES or wait > OWN_CLIENT_PATIENCE

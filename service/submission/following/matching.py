@@ -267,7 +267,7 @@ class _Prover:
             )
             return there.content or ""
         except Throttled as why:
-            await self.context.apply_throttle(why, "raw")
+            await self.context.apply_throttle(why)
             self.throttled = why
             raise
 

@@ -101,7 +101,7 @@ async def _search_numbers(
             is_found = is_found or any(there.uuid in uuids for there in listing)
             is_searched = True
     except Throttled as why:
-        await context.apply_throttle(why, "search")
+        await context.apply_throttle(why)
     except PortalError:
         is_searched = False
     await record_odd_rows(context, claim.company_id, submission.tin, "search", shown)
@@ -112,7 +112,7 @@ async def _describe_failure(
     context: SubmissionContext, why: PortalError, operation: str
 ) -> StatesUnavailable:
     """Return the event for a failed request, after applying the pause that the portal asked for."""
-    await context.apply_throttle(why, operation)
+    await context.apply_throttle(why)
     is_unknown = isinstance(why, Refused) and why.is_missing
     return replace(
         make_failure(StatesUnavailable, why, operation),

@@ -259,7 +259,7 @@ class UnknownOutcomes:
         try:
             listing = await self.context.portal.submission(self.tin, uid)
         except Throttled as why:  # the other receipts are left to the next comparison
-            await self.context.apply_throttle(why, "submission")
+            await self.context.apply_throttle(why)
             self.receipts_left = 0
             return Listing()
         except PortalError as why:

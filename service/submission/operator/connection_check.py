@@ -269,7 +269,7 @@ class ConnectionCheck:
             stored = await self._read_refusal(tin, owner)
             return f"{stored or describe_refusal(error)} {action}"
         except Throttled as error:
-            await self._context.apply_throttle(error, "login")
+            await self._context.apply_throttle(error)
             return f"{error.reason} Check again in a minute."
         except PortalError as error:
             return f"{error.reason} Check again in a minute; if it lasts, ask the portal's support."

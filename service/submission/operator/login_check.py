@@ -34,7 +34,7 @@ async def check_login(context: SubmissionContext, own: OwnClient) -> None:
         wait = math.ceil((error.retry_after or NO_DELAY).total_seconds())
         raise BadRequest(message, retry_after(wait), code=REFUSED_CODE) from None
     except Throttled as error:
-        await context.apply_throttle(error, "login")
+        await context.apply_throttle(error)
         wait = retry_after(math.ceil(error.retry_after.total_seconds()))
         raise TooManyRequests(CROWDED, wait) from None
     except (PortalError, TimeoutError):
