@@ -109,9 +109,13 @@ class TinChecks:
             raise _unverified()
         if known["is_confirmed"] and not fresh:
             return
-        if question not in self._requests and (wait := self._limiter.take(question.company_id)):
-            raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-        request = self._start(question, known["own_tin"])
+        request = self._requests.get(question)
+        if request is None:
+            if wait := self._limiter.take(question.company_id):
+                raise TooManyRequests(SLOW_DOWN, retry_after(wait))
+            request = asyncio.create_task(self._ask(question, known["own_tin"]))
+            self._requests[question] = request
+            request.add_done_callback(lambda _: self._requests.pop(question))
         done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
         if not done:
             raise self._unavailable(AWAY, "portal_unavailable")
@@ -124,13 +128,6 @@ class TinChecks:
         for request in requests:
             request.cancel()
         await asyncio.gather(*requests, return_exceptions=True)
-
-    def _start(self, question: TinQuestion, taxpayer: str) -> asyncio.Task[ApiError | None]:
-        """Return the running request for a question, or start one."""
-        if question not in self._requests:
-            task = self._requests[question] = asyncio.create_task(self._ask(question, taxpayer))
-            task.add_done_callback(lambda _: self._requests.pop(question))
-        return self._requests[question]
 
     async def _ask(self, question: TinQuestion, taxpayer: str) -> ApiError | None:
         """Ask the portal on behalf of the company, and cache a confirmation."""
