@@ -522,7 +522,7 @@ ONCE = (
         "duplicate-answer-is-a-refusal",
         "service/submission/sending/send.py",
         "    return OutcomeUnknown(error)  # a Duplicate",
-        "    return Refusal(error)",
+        "    return RefusalReceived(error)",
         "tests/submission/test_faults.py"
         "::test_a_reported_duplicate_that_is_not_listed_needs_manual_review",
     ),
