@@ -97,7 +97,7 @@ async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
         row: SubmissionRow = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
-        return (await _read_submissions(conn, claim.company_id, [row]))[0]
+        return (await read_submissions(conn, claim.company_id, [row]))[0]
 
 
 async def claim_batch(
@@ -111,17 +111,20 @@ async def claim_batch(
         rows: list[SubmissionRow] = await sql.submission_claim_batch(
             conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
         )
-        submissions = await _read_submissions(conn, company_id, rows)
+        submissions = await read_submissions(conn, company_id, rows)
     claims = [Claim(company_id, row["id"], row["fence"]) for row in rows]
     return dict(zip(claims, submissions, strict=True))
 
 
-async def _read_submissions(
+async def read_submissions(
     conn: Connection, company_id: int, rows: Sequence[SubmissionRow]
 ) -> list[Submission]:
     """Return the submissions of some rows in their order, with their documents and sightings."""
     ids = [row["id"] for row in rows]
-    docs = await read_documents(conn, company_id, ids)
+    submitted: list[DocumentRow] = await sql.submission_documents(
+        conn, company_id=company_id, ids=ids
+    )
+    docs = _group((doc["submission_id"], make_document(doc)) for doc in submitted)
     sent = [row["id"] for row in rows if row["first_sent_at"]]
     shown: list[SightingRow] = []
     if sent:
@@ -136,14 +139,6 @@ async def _read_submissions(
     return [
         _make_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows
     ]
-
-
-async def read_documents(
-    conn: Connection, company_id: int, ids: list[int]
-) -> dict[int, tuple[SubmittedDocument, ...]]:
-    """Return {submission id: its documents}."""
-    rows: list[DocumentRow] = await sql.submission_documents(conn, company_id=company_id, ids=ids)
-    return _group((row["submission_id"], make_document(row)) for row in rows)
 
 
 def make_document(row: DocumentRow) -> SubmittedDocument:

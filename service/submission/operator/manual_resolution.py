@@ -4,7 +4,7 @@ The decision is stored with the statements of every other outcome, and with the 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from service.db.connections import UniqueViolationError
@@ -109,21 +109,17 @@ async def resolve_as_not_received(
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
     async with context.database.reading(company_id) as conn:
-        row = await sql.submission_get(conn, company_id=company_id, id=submission_id)
-        docs = await store.read_documents(conn, company_id, [submission_id])
-    if row is None or row["state"] != "NeedsPerson":
-        raise CannotResolve(
-            f"No submission {submission_id} of company {company_id} is in manual review."
+        row: store.SubmissionRow | None = await sql.submission_get(
+            conn, company_id=company_id, id=submission_id
         )
-    submission = Submission(
-        row["state"],
-        row["on_absence"],
-        row["now"],
-        tin=row["tin"],
-        docs=tuple(doc for doc in docs.get(submission_id, ()) if doc.status not in states.FINAL),
-        first_sent_at=row["first_sent_at"],
-        last_sent_at=row["last_sent_at"],
-    )
+        if row is None or row["state"] != "NeedsPerson":
+            raise CannotResolve(
+                f"No submission {submission_id} of company {company_id} is in manual review."
+            )
+        (submission,) = await store.read_submissions(conn, company_id, [row])
+    docs = tuple(doc for doc in submission.docs if doc.status not in states.FINAL)
+    # The decision ends the doubt whether an earlier send was received.
+    submission = replace(submission, docs=docs, possibly_received=False)
     return _Case(company_id, submission_id, submission)
 
 
