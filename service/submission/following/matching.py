@@ -8,12 +8,7 @@ adopted only if it is proven:
   fetching every copy would use too much of the portal's rate limit, or the portal has no copy.
 
 A uuid of another submission's document is never adopted. An unproven candidate is neither adopted
-nor absent: it is compared again at each look, and needs manual review if it is still unproven at
-the second absence confirmation.
-
-A missing copy counts only after a 404 in the portal's own format at two looks: the first one is
-recorded as unproven and leaves its look undecided, the second one decides. Any other refusal only
-leaves its look undecided.
+nor absent: it is compared again at each look. docs/submission.md has the rules.
 """
 
 import logging
