@@ -28,7 +28,6 @@ from service.submission.context import SubmissionContext
 from service.submission.machine.failures import PERSON_SECONDS
 from service.submission.operator.login_check import REFUSED_CODE, describe_refusal
 from service.submission.own_clients import sign_in
-from service.submission.runner import retry_delay
 
 PERSON_WAIT = timedelta(seconds=PERSON_SECONDS)
 AWAY = "The portal is unavailable at the moment, please try again."
@@ -166,8 +165,7 @@ class TinChecks:
         if not error.own_client_id and self._context.config.portal_intermediary:
             text += NOT_APPOINTED
         message = text.format(words=describe_refusal(error))
-        wait = max(PERSON_WAIT, retry_delay(error) or PERSON_WAIT)
-        return self._unavailable(message, REFUSED_CODE, wait)
+        return self._unavailable(message, REFUSED_CODE, PERSON_WAIT)
 
     def _unavailable(self, message: str, code: str, wait: timedelta | None = None) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
