@@ -3036,10 +3036,10 @@ PROVEN_FAILOVERS = (
         "i.standbys <@ (synchronous_standbys() || server_name())",
         "tests/submission/test_failovers.py::test_other_standbys_are_proven_when_the_former_evidence_is_over",
     ),
-    removal(
+    always(
         "confirmation-not-read-again",
         "service/submission/sending/send.py",
-        " and before == await sql.send_confirmation(conn)",
+        "self.confirmation == await sql.send_confirmation(conn)",
         "tests/submission/test_claims.py::test_an_intent_whose_confirmation_changes_during_its_commit_is_not_sent",
     ),
     always(
