@@ -1176,7 +1176,7 @@ APART = (
     never(
         "sent-under-an-unverified-tin",
         "service/submission/sending/submit.py",
-        'issuer["tin_verified_at"] is None',
+        'document.issuer["tin_verified_at"] is None',
         "tests/security/test_tin_ownership.py::test_a_submit_with_an_unverified_tin_is_refused",
     ),
     removal(
