@@ -305,6 +305,12 @@ def fingerprint_credentials(client_id: str, secret: str) -> str:
     return hmac.new(secret.encode(), client_id.encode(), hashlib.sha256).hexdigest()[:8]
 
 
+def local_address(host: Any, port: Any) -> str:
+    """Return the URL of a listening address for programs on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 #: field of Config -> its setting
 SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in fields(Config)}
 
@@ -312,9 +318,7 @@ SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in 
 DERIVED: dict[str, Callable[[Mapping[str, object]], Any]] = {
     "worker_host": lambda values: values["host"],
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
-    "public_url": lambda values: "http://{}:{}".format(
-        "127.0.0.1" if values["host"] == "0.0.0.0" else values["host"], values["port"]
-    ),
+    "public_url": lambda values: local_address(values["host"], values["port"]),
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.config import Config
+from service.config import Config, local_address
 
 ADDRESSES = """
 The API:      {api}/api
@@ -51,16 +51,12 @@ Create an invoice and submit it, then show its status (Valid after about two sec
 """
 
 
-def local_address(config: Config) -> str:
-    """Return the address of the API for programs on this machine."""
-    host = "127.0.0.1" if config.host == "0.0.0.0" else config.host
-    return f"http://{host}:{config.port}"
-
-
 def describe_addresses(config: Config, support: str | None) -> str:
     """Return the text with the addresses. `support` is the address of the login for psql."""
     psql = f'psql:         psql "{support}"\n' if support else ""
-    return ADDRESSES.format(api=local_address(config), portal=config.portal_api_base, psql=psql)
+    return ADDRESSES.format(
+        api=local_address(config.host, config.port), portal=config.portal_api_base, psql=psql
+    )
 
 
 def describe_others(companies: Sequence[int]) -> str:
@@ -75,7 +71,7 @@ def describe_demo(config: Config, link: str, company_id: int, name: str, key: st
         name=name,
         company=company_id,
         key=key,
-        api=local_address(config),
+        api=local_address(config.host, config.port),
         portal=config.portal_api_base,
     )
     return SIGN_IN.format(link=link) + demo + TRY

@@ -29,7 +29,7 @@ from service.commands.companies import add_company, add_key
 from service.commands.operator_errors import OperatorError, check_folder, check_port
 from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
-from service.config import ROOT, Config, read_config, write_config
+from service.config import ROOT, Config, local_address, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
@@ -209,7 +209,7 @@ async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
 
     tasks = [asyncio.create_task(keep_one()) for _ in range(config.workers)]
     try:
-        await _wait_for(f"http://{config.host}:{config.port}/readyz")
+        await _wait_for(f"{local_address(config.host, config.port)}/readyz")
         yield
     finally:
         for task in tasks:

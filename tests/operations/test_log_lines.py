@@ -255,6 +255,14 @@ def test_settings_in_the_log_mask_the_login_of_a_url(url: str, shown: str) -> No
     assert describe_settings(read_config({"DATABASE_URL": url}))["DATABASE_URL"] == shown
 
 
+@pytest.mark.parametrize(
+    "host, address",
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("a.test", "a.test")],
+)
+def test_the_default_public_url_is_the_listening_address(host: str, address: str) -> None:
+    assert read_config({"HOST": host, "PORT": "8081"}).public_url == f"http://{address}:8081"
+
+
 def test_settings_in_the_log_mask_every_secret() -> None:
     environment = {**make_environment("postgresql://me:hush@db/x", "https://portal.example")}
     for setting in SETTINGS.values():
