@@ -660,8 +660,8 @@ ONCE = (
     Mutant(
         "reference-to-another-kind-stored",
         "sql/migrations/0002_documents.sql",
-        "                    and kind <> case id when",
-        "                    and '' = case id when",
+        "                and kind <> case id when",
+        "                and '' = case id when",
         "tests/api/test_kinds.py::test_a_reference_to_another_kind_is_not_stored[$1, null]",
     ),
     removal(
