@@ -128,8 +128,12 @@ class ExpectationFailed(ApiError):
     code = "expectation_failed"
 
 
+#: Violations of a response.
+MAX_VIOLATIONS = 50
+
+
 class ValidationError(ApiError):
-    """A body or a query violates its schema or a rule. `errors` lists all violations."""
+    """A body or a query violates its schema or a rule. `errors` has the first MAX_VIOLATIONS."""
 
     status = 422
     code = "validation_failed"
@@ -137,6 +141,7 @@ class ValidationError(ApiError):
     def __init__(
         self, errors: Sequence[Violation], message: str | None = None, code: str | None = None
     ) -> None:
+        errors = errors[:MAX_VIOLATIONS]
         super().__init__(message or _summarize(errors), code=code, errors=errors)
 
 

@@ -22,11 +22,10 @@ from referencing.jsonschema import DRAFT202012
 
 from service import json_codec, members
 from service.error_codes import CODES
-from service.errors import Violation, violation
+from service.errors import MAX_VIOLATIONS, Violation, violation
 from service.json_types import Json, JsonMapping, JsonObject
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
-MAX_VIOLATIONS = 50
 MANY_UNKNOWN = "An object must not have more than {} unknown members."
 MANY_NAMES = "The request body must not have more than {} different unknown members."
 _CAPITAL = re.compile("[A-Z]")

@@ -5,7 +5,6 @@ from datetime import date, datetime
 
 from aiohttp import web
 
-from service import schema
 from service.api import kinds
 from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
@@ -293,7 +292,7 @@ def _reject_incomplete(wanted: ConsolidationRequest, plan: consolidation.Consoli
         raise ValidationError(
             [
                 violation(f"/invoiceIds/{index}", reason, message)
-                for index, reason, message in refused[: schema.MAX_VIOLATIONS]
+                for index, reason, message in refused
             ]
         )
     if not plan.ids:

@@ -269,7 +269,7 @@ def reject_excess(adjustable: Decimal, draft: Draft) -> None:
 
 def reject_misclassified(line_items: Sequence[JsonObject]) -> None:
     """Raise ValidationError for lines that a note for a consolidated invoice must not have."""
-    reject(find_misclassified_lines(line_items)[: schema.MAX_VIOLATIONS])
+    reject(find_misclassified_lines(line_items))
 
 
 async def delete_document(documents: Documents, request: web.Request) -> web.Response:

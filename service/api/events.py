@@ -52,7 +52,7 @@ async def list_events(request: web.Request) -> web.Response:
     after = read_number(query, AFTER, violations)
     most = read_number(query, LIMIT, violations)
     types = read_filter(query, ONLY_TYPES, violations)
-    reject(violations[: schema.MAX_VIOLATIONS])
+    reject(violations)
     row = await read_own(request, sql.event_page, after=after, most=most, types=types)
     if not row["known"]:
         raise ValidationError(

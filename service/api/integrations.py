@@ -6,13 +6,13 @@ from functools import partial
 
 from aiohttp import web
 
-from service import json_codec, schema
+from service import json_codec
 from service.api import filters, pagination
 from service.api.operation import Group, Operation
 from service.api.records import lock_record
 from service.db.connections import Connection
 from service.db.statements import Result, Statement, sql
-from service.errors import CONSTRAINTS, ValidationError, Violation, violation
+from service.errors import CONSTRAINTS, Violation, reject, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
@@ -199,8 +199,7 @@ async def _replace_members(
     ]
     repeated = [place for place, user in enumerate(users) if users.index(user) < place]
     violations += [_member_violation(place, "unique", "is listed twice") for place in repeated]
-    if violations:
-        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
+    reject(violations)
     roles = [member.get("role") for member in members]
     await sql.organization_members_put(conn, **key, users=users, roles=roles)
 

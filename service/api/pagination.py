@@ -13,7 +13,6 @@ from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
 from service.http import app_keys, requests
 from service.json_types import JsonObject
-from service.schema import MAX_VIOLATIONS
 
 NUMBER = QueryParameter(
     "page",
@@ -132,7 +131,7 @@ def read_page(
     if values.get(AFTER.name) is not None and (number > 1 or sort.lstrip("-") != "id"):
         message = "after needs the order id or -id, and no page."
         violations.append(violation(AFTER.name, "conflict", message))
-    reject(violations[:MAX_VIOLATIONS])
+    reject(violations)
     places = ("page", "per_page", AFTER.name)
     kept = {name: text for name, text in query.items() if text and name not in places}
     return Page(request.path, number, per_page, sort, values, kept)

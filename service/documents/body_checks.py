@@ -5,7 +5,7 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from service import json_codec, schema
+from service import json_codec
 from service.documents import codes, money
 from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
@@ -105,7 +105,7 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime | Non
         *(each for each in money.find_noise(body["lineItems"]) if each["path"] not in wrong),
     ]
     if violations or not sums or not issue_date:
-        raise ValidationError(violations[: schema.MAX_VIOLATIONS])
+        raise ValidationError(violations)
     day = issue_date.astimezone(PORTAL_ZONE).date()
     doubts = list(find_doubts(body, sums.lines, day))
     stored = {

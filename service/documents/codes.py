@@ -17,8 +17,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple, TypeAlias
 
-from service import json_codec, schema
-from service.errors import violation
+from service import json_codec
+from service.errors import MAX_VIOLATIONS, violation
 from service.json_types import Json, JsonMapping, JsonObject
 
 
@@ -296,7 +296,7 @@ def search_violations(body: JsonObject, places: Places) -> list[dict[str, str]]:
         for table, path, code, holder in _find_codes(places, [("", body, body)])
         if not is_known(table, code) and not _is_free(table, holder)
     )
-    return list(islice(found, schema.MAX_VIOLATIONS))
+    return list(islice(found, MAX_VIOLATIONS))
 
 
 def _find_codes(

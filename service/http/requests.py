@@ -17,6 +17,7 @@ from service.documents.doubts import Doubt
 from service.documents.optional_members import read_stored_body
 from service.documents.rows import Row
 from service.errors import (
+    MAX_VIOLATIONS,
     BadRequest,
     NotFound,
     PreconditionFailed,
@@ -145,9 +146,7 @@ def _add_unknown_codes(
         return violations
     known = {each["path"] for each in violations}
     further = codes.search_violations(value, places) if places else []
-    return [*violations, *(each for each in further if each["path"] not in known)][
-        : schema.MAX_VIOLATIONS
-    ]
+    return [*violations, *(each for each in further if each["path"] not in known)]
 
 
 def header(request: web.BaseRequest, name: str) -> str | None:
@@ -191,7 +190,7 @@ def read_query(
         request.rel_url.raw_query_string, keep_blank_values=True, errors="surrogateescape"
     ):
         path = json_codec.replace_invalid_text(name)
-        if path in found or len(found) == schema.MAX_VIOLATIONS:
+        if path in found or len(found) == MAX_VIOLATIONS:
             continue
         if name not in names and name_family(name) not in names:
             message = schema.describe_unknown("query parameter", path, names)
@@ -314,7 +313,7 @@ async def _read_parts(request: web.Request, most: int) -> bytes:
 
 
 def _reject_invalid_text(value: object) -> None:
-    paths = list(islice(json_codec.find_invalid_text(value), schema.MAX_VIOLATIONS))
+    paths = list(islice(json_codec.find_invalid_text(value), MAX_VIOLATIONS))
     if paths:
         message = "Strings must not contain NUL characters or unpaired surrogates."
         raise ValidationError([violation(path, "text", message) for path in paths])
