@@ -125,6 +125,7 @@ IN_A_LONG_CITY = {**AT_SIX_DIGITS, "PostalZone": element("40150"), "CityName": e
         (f"{SELLER}.Contact.0.Telephone.0._", "1234567", "CF366"),
         (f"{CUSTOMER}.Contact.0.Telephone.0._", "1" * 21, "CF366"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@c.example.", "CF404"),
+        (f"{CUSTOMER}.Contact.0.Telephone.0._", "NA", "CF410"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", "a@b.example, c@d.example", "CF403"),
         (f"{SELLER}.Contact.0.ElectronicMail.0._", f"{'x' * 311}@b.example", "CF401"),
         (
