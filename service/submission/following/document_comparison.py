@@ -9,6 +9,7 @@ from decimal import Decimal
 from service import json_codec
 from service.documents.money import round_cents
 from service.documents.ubl import document, reader
+from service.documents.ubl.parties import normalize_tin
 from service.json_types import Json, JsonMapping
 from service.portal.documents import Document
 
@@ -74,9 +75,9 @@ def row_differences(sent: SentDocument, there: Document) -> list[str]:
     company.
     """
     parties = {
-        "supplier TIN": (there.supplier_tin, sent.supplier.tin, _normalise_tin),
+        "supplier TIN": (there.supplier_tin, sent.supplier.tin, normalize_tin),
         "supplier name": (there.supplier_name, sent.supplier.name, _normalise_name),
-        "buyer TIN": (there.buyer_tin, sent.buyer.tin, _normalise_tin),
+        "buyer TIN": (there.buyer_tin, sent.buyer.tin, normalize_tin),
         "buyer name": (there.buyer_name, sent.buyer.name, _normalise_name),
         "receiver name": (there.receiver_name, sent.receiver.name, _normalise_name),
     }
@@ -125,12 +126,7 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
 
 
 def _party(party: JsonMapping) -> ComparedParty:
-    return ComparedParty(_normalise_tin(party["tin"] or ""), _normalise_name(party["name"] or ""))
-
-
-def _normalise_tin(text: str) -> str:
-    """Return a TIN in the form in which the portal compares it. Portal: 3.2"""
-    return "".join(text.split()).replace("-", "").upper()
+    return ComparedParty(normalize_tin(party["tin"]), _normalise_name(party["name"] or ""))
 
 
 def _normalise_name(text: str) -> str:
