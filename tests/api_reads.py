@@ -17,7 +17,6 @@ async def get_json(api: AnyClient, path: str) -> Any:
 
 
 async def get_invoice(api: AnyClient, invoice_id: int) -> dict[str, Any]:
-    """Return the record of an invoice."""
     return await expect(api, 200, "GET", f"/api/invoices/{invoice_id}")
 
 

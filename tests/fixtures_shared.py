@@ -81,7 +81,6 @@ class RunningServer(BaseTestServer):
         raise NotImplementedError
 
     def make_url(self, path: StrOrURL) -> URL:
-        """Return the address of a path."""
         return self._base.join(URL(path))
 
 

@@ -28,7 +28,6 @@ def mark_of(record: dict[str, Any]) -> str:
 
 
 async def list_marks(api: Client, path: str) -> list[str]:
-    """Return the marks of all records of a list."""
     marks: list[str] = []
     for page in itertools.count(1):
         _, body = await request_json(api, "GET", f"{path}?per_page=100&page={page}")

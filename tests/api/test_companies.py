@@ -63,7 +63,6 @@ async def put(api: Client, **changes: Any) -> tuple[int, Any]:
 
 
 async def update(api: Client, **changes: Any) -> dict[str, Any]:
-    """Update the company and return its record."""
     status, body = await put(api, **changes)
     assert (status, list(body)) == (200, ["data"]), body
     return body["data"]

@@ -79,7 +79,6 @@ async def post(api: Client, path: str = "", **body: Any) -> Answer:
 
 
 def exact_json(text: str) -> Any:
-    """Parse JSON with decimals."""
     return simplejson.loads(text, use_decimal=True)
 
 
@@ -98,7 +97,6 @@ async def create_consolidated(api: Client, **body: Any) -> int:
 
 
 async def get_plan(api: Client, **body: Any) -> dict[str, Any]:
-    """Return the plan of a consolidated invoice."""
     wanted = {} if "invoiceIds" in body else {"month": MONTH}
     status, answer = await post(api, "/plan", **{"type": FAMILIES[0], **wanted, **body})
     assert status == 200, answer
@@ -135,7 +133,6 @@ async def submit_until_valid(api: Client, consolidated_id: int) -> None:
 
 
 async def get_consolidated_id(api: Client, invoice_id: int) -> int | None:
-    """Return the consolidated invoice that contains an invoice."""
     return (await get_invoice(api, invoice_id))["consolidated_invoice_id"]
 
 
@@ -178,7 +175,6 @@ async def test_plan_counts_submitted_invoices_instead_of_listing_them(
 
 
 async def get_summary(api: Client, **body: Any) -> dict[str, Any]:
-    """Return the summary of the sales of a month."""
     status, answer = await post(api, "/summary", **{"type": FAMILIES[0], "month": MONTH, **body})
     assert status == 200, answer
     return answer["data"]
@@ -341,7 +337,6 @@ async def test_code_is_unique_per_year_among_consolidated_invoices(api: Client) 
 
 
 def note_body(code: int = 1, **changes: Any) -> dict[str, Any]:
-    """Return the body of a note for a consolidated invoice."""
     lines = [item("10", classifications=["004"])]
     facts = {"targetInvoiceType": FAMILIES[0], "adjustmentNoteCode": code, "lineItems": lines}
     return note(**{**facts, **changes})

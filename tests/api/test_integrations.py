@@ -66,7 +66,6 @@ async def open_portal(start: StartService) -> OpenPortal:
 
 @pytest.fixture
 async def organization(context: Context) -> str:
-    """Return the path of an organization of the account."""
     made = await create_organization(context.environment, context.account.id)
     return f"{ORGANIZATIONS}/{made}"
 

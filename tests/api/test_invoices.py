@@ -75,7 +75,6 @@ async def create_refused(api: Client, **changes: Any) -> dict[str, Any]:
 
 
 async def text_of(api: Client, invoice_id: int) -> str:
-    """Return the record as JSON text."""
     async with api.get(f"/api/invoices/{invoice_id}") as response:
         return await response.text()
 

@@ -70,7 +70,6 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 async def records(api: Client, place: str, ids: list[int]) -> list[dict[str, Any]]:
-    """Return the records of a list, read one by one."""
     found = [(await request_json(api, "GET", f"{place}/{record_id}"))[1] for record_id in ids]
     return [{name: value for name, value in one.items() if name != "invoice_ids"} for one in found]
 

@@ -20,7 +20,6 @@ MISSING = (404, {"message": "Link not found", "code": "not_found"})
 
 
 async def create_link(api: Client, place: str, **body: str) -> dict[str, Any]:
-    """Create a link and return its data."""
     answer = await expect(api, 201, "POST", f"{place}/links", json=body)
     return answer["data"]
 

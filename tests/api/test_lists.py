@@ -27,7 +27,6 @@ from tests.harness.environments import GENEROUS
 
 
 async def get_page(api: Client, **query: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return (meta, data) of a page."""
     body = await expect(api, 200, "GET", "/api/invoices", params=query)
     assert list(body) == ["meta", "data"]
     return body["meta"], body["data"]

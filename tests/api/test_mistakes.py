@@ -149,7 +149,6 @@ WARNED = (
 
 
 def change(body: dict[str, Any], mistake: Mistake) -> dict[str, Any]:
-    """Return a body with the mistake."""
     changed = deepcopy(body)
     *parents, name = mistake.pointer.split("/")[1:]
     holder: Any = changed

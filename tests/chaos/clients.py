@@ -89,7 +89,6 @@ class Record:
 
     @property
     def acknowledged(self) -> int:
-        """The number of acknowledged effects."""
         changed = self.text is not None and " v0" not in self.text
         return (self.id is not None) + self.is_deleted + self.is_submitted + self.cancels + changed
 

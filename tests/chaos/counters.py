@@ -14,7 +14,6 @@ class Counters:
         self.violations: list[str] = []
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a count."""
         self.counts[name] += by
 
     def reach(self, name: str, value: float) -> None:
@@ -22,7 +21,6 @@ class Counters:
         self.highest[name] = max(self.highest.get(name, 0), value)
 
     def violate(self, rule: str, evidence: str) -> None:
-        """Record a violation."""
         self.violations.append(f"{rule}: {evidence}")
 
     def add(self, other: "Counters") -> None:

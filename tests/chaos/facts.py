@@ -103,7 +103,6 @@ class Facts:
         self.records = {(row["kind"], row["company_id"], row["id"]): row for row in self["records"]}
 
     def __getitem__(self, name: str) -> Rows:
-        """Return the rows of a statement."""
         return self.rows[name]
 
 
@@ -157,7 +156,6 @@ async def _read_pages(session: aiohttp.ClientSession, company: int) -> list[Even
 
 
 def make_event(company: int, event_id: int, name: str, data: dict[str, Any]) -> Event:
-    """Return an event with its subject."""
     subject = name.partition(".")[0]
     kind = next((kind.name for kind in KINDS if kind.subject == subject), None)
     about = None if kind is None else (kind, company, data[f"{subject}_id"])

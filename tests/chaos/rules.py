@@ -53,7 +53,6 @@ NOT_REPLAYED = {401, 408, 409, 413, 415, 429}
 
 
 def name_cases(rule: Rule) -> str:
-    """Return the name of the counter of a rule's cases."""
     return f"judged {rule.__name__}"
 
 

@@ -154,7 +154,6 @@ async def order_errors(
 
 
 async def disturb_portal(installation: Installation) -> None:
-    """Kill and pause the portal."""
     random, sandbox = installation.random("portal"), installation.sandbox
     while not await _sleep(installation, random.uniform(*PORTAL_REST) * installation.factor):
         if random.random() < 0.5:

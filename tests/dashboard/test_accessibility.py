@@ -213,7 +213,6 @@ def list_pages(ids: Mapping[str, int]) -> dict[str, Open]:
 
 
 async def go(path: str, page: Any) -> None:
-    """Open a path."""
     await page.goto(path)
 
 
@@ -265,7 +264,6 @@ async def open_wrong_default_tax(page: Any) -> None:
 
 
 async def open_wrong_password(page: Any) -> None:
-    """Sign in with a password that is wrong."""
     await page.goto("/sign-in")
     await page.get_by_label("Email").fill(EMAIL)
     await page.get_by_label("Password").fill("wrong")

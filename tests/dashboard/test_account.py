@@ -34,7 +34,6 @@ class Site:
     company: Company
 
     def visitor(self, address: str = HOME) -> Visitor:
-        """Return a visitor from an address."""
         return Visitor(self.url, address)
 
     async def join(self, email: str, role: str = "owner") -> None:

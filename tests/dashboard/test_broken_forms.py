@@ -260,7 +260,6 @@ Ids = dict[str, dict[str, object]]
 
 
 async def read_names(visitor: Visitor, ids: Ids) -> list[str]:
-    """Return the names of the fields of all pages."""
     names: set[str] = set()
     for route in list_paths("GET"):
         for path in fill(route, ids[route]):

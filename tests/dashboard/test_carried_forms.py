@@ -39,7 +39,6 @@ class CarriedForm(HTMLParser):
 
 
 async def end_sessions(owner: asyncpg.Connection) -> None:
-    """Let all sessions expire."""
     await owner.execute("update user_sessions set seen_at = seen_at - interval '31 minutes'")
 
 

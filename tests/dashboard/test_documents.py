@@ -26,7 +26,6 @@ DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 
 
 async def read_rows(visitor: Visitor, path: str) -> list[list[str]]:
-    """Return the rows of a CSV file."""
     await visitor.get(path)
     assert visitor.status == 200 and visitor.text.startswith('\ufeff"')
     return list(csv.reader(io.StringIO(visitor.text.removeprefix("\ufeff"))))

@@ -37,7 +37,6 @@ async def visitor(site: Client, sign_in: SignIn) -> Visitor:
 
 
 async def read_overview(visitor: Visitor) -> str:
-    """Return the words of the overview."""
     await visitor.get("/")
     return visitor.words
 

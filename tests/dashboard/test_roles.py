@@ -47,7 +47,6 @@ class Site:
         await join(read_config(self.environment), self.url, company.id, email, role)
 
     async def operator_link(self, email: str = ACCOUNTANT) -> str:
-        """Return the operator's link for a person."""
         return (await run_command(read_config(self.environment), link_user, email))["link"]
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> "Visitor":
@@ -298,7 +297,6 @@ async def send_form(admin: Visitor, email: str, action: str, **fields: str) -> N
 
 
 def read_new_link(admin: Visitor) -> str:
-    """Return the new link that a page shows."""
     found = re.search(r'id="new-link">([^<]*)<', admin.text)
     return found[1] if found else ""
 
@@ -828,13 +826,6 @@ async def test_a_forged_company_is_neither_shown_nor_left(
 # The password is entered again
 
 
-async def forget_passwords(owner: asyncpg.Connection) -> None:
-    """Let the passwords of all sessions have been entered some time ago."""
-    await owner.execute(
-        "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
-    )
-
-
 async def test_people_are_changed_only_after_the_password_was_entered(
     site: Site, boss: Visitor, owner: asyncpg.Connection
 ) -> None:
@@ -851,7 +842,9 @@ async def test_people_are_changed_only_after_the_password_was_entered(
     )
     await boss.get("/settings/people")
     assert all(f'action="{path}"' in boss.text for path, _ in forms)
-    await forget_passwords(owner)
+    await owner.execute(
+        "update user_sessions set authenticated_at = authenticated_at - interval '11 minutes'"
+    )
     for path, fields in forms:
         await boss.fill_in("/companies", fields, path=path)
         assert boss.status == 401 and f'name="next" value="{path}"' in boss.text

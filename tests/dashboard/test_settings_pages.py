@@ -57,7 +57,6 @@ async def site(start: StartService) -> Client:
 
 
 def _find_secret(text: str) -> str:
-    """Return the new secret on a page."""
     found = _SECRET.search(text)
     assert found, text
     return found[1]
@@ -285,7 +284,6 @@ def _as_browser(fields: dict[str, str]) -> dict[str, str]:
 
 
 def _texts_of_fields(text: str) -> str:
-    """Return the texts in the fields of a page."""
     values = re.findall(r'<input(?! type="hidden")[^>]*value="([^"]*)"', text)
     return "".join([*values, *re.findall(r"<textarea[^>]*>([^<]*)</textarea>", text)])
 

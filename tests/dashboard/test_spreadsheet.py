@@ -26,7 +26,6 @@ PATH = "/invoices.csv"
 
 
 def percent(kind: str, rate: float) -> dict[str, Any]:
-    """Return a tax of a line."""
     return {"taxType": kind, "taxRate": {"percentage": rate}}
 
 

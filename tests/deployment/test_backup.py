@@ -64,7 +64,6 @@ class Shop:
         return Counter(document["number"] for document in await self.sandbox.ledger())
 
     async def read_fingerprints(self) -> list[str]:
-        """Return the fingerprints of all tables."""
         await self.installation.paste("".join(BLOCKS["Drill"]))
         return (self.installation.backups / "fingerprints").read_text().splitlines()
 

@@ -38,7 +38,6 @@ class Site:
     stack: AsyncExitStack
 
     async def client(self, company: Company, host: str = CellsNginx.name) -> aiohttp.ClientSession:
-        """Return a client with a company's key."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         client = aiohttp.ClientSession(
@@ -49,7 +48,6 @@ class Site:
         return await self.stack.enter_async_context(client)
 
     async def company(self, cell: str, number: int) -> Company:
-        """Create a company and a key."""
         return await make_company(self.environments[cell], tin_code=make_tin(number))
 
 

@@ -24,7 +24,6 @@ PINNED = dict(re.findall(r"^([a-z0-9-]+)==([^ \\]+)", LOCK, re.MULTILINE))
 
 
 def read_requirements() -> list[Requirement]:
-    """Return the requirements of production."""
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     parts = [line.partition("#")[0].strip() for line in lines]
     return [Requirement(part) for part in parts if part]

@@ -237,7 +237,6 @@ async def test_command_runs_with_exactly_its_settings_and_secrets(
 
 
 def drain_of(environment: Any) -> float:
-    """Return the drain of a process with variables."""
     names = {name: str(value) for name, value in dict(environment).items()}
     return read_config({"DRAIN_SECONDS": names.get("DRAIN_SECONDS", "")}).drain.total_seconds()
 

@@ -41,13 +41,11 @@ class Site:
     key: str
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TLS connection."""
         return await asyncio.open_connection(
             "127.0.0.1", self.nginx.port, ssl=self.tls, server_hostname=NAME
         )
 
     def head(self, line: str, *fields: str) -> bytes:
-        """Return the head of a request with the key."""
         lines = [line, f"Host: {NAME}", f"X-API-Key: {self.key}", *fields]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 

@@ -86,11 +86,9 @@ class Upgrade:
         await self._stack.__aexit__(None, None, None)
 
     def present(self, name: str, *arguments: str, port: int = 0) -> ChildProcess:
-        """Return a process of the present version."""
         return self._make(ChildProcess, name, arguments, port)
 
     def next(self, name: str, *arguments: str, port: int = 0) -> ChildProcess:
-        """Return a process of the next version."""
         process = self._make(NextVersion, f"next-{name}", arguments, port)
         process.root = self._next_root
         return process
@@ -160,7 +158,6 @@ class SubmittingLoad(Load):
 
 
 async def read_version(port: int) -> str:
-    """Return the version of a process."""
     async with aiohttp.ClientSession() as client:
         return (await request_json(client, "GET", f"http://127.0.0.1:{port}/healthz"))[1]["version"]
 

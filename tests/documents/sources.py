@@ -56,7 +56,6 @@ ADDRESS = RESTAURANT["address"]
 
 
 def tax(kind: str, percentage: Decimal | int) -> dict[str, Any]:
-    """Return a tax with a percentage."""
     return {"taxType": kind, "taxRate": {"percentage": percentage}}
 
 
@@ -106,7 +105,6 @@ def note(kind: str, **changes: Any) -> dict[str, Any]:
 
 
 def self_billed_note(kind: str) -> dict[str, Any]:
-    """Return a note against a self-billed invoice."""
     original = {"uuid": ORIGINALS[0]["uuid"], "number": "SB-2026-000017"}
     item = {**SELF_BILLED["lineItems"][0], "unit": ONE_CHAIR["unit"]}
     return {

@@ -34,12 +34,10 @@ def build_document(
 
 
 def build_as_parsed(source: dict[str, Any], **changes: Any) -> Any:
-    """Return the document as the portal parses it."""
     return parse_exactly(document.encode(build_document(source, **changes)))
 
 
 def parse_exactly(raw: bytes) -> Any:
-    """Parse JSON with decimals."""
     return json.loads(raw, parse_float=Decimal)
 
 

@@ -82,7 +82,6 @@ def item(net: str, *taxes: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def percent(rate: str) -> dict[str, Any]:
-    """Return the rate of a tax in percent."""
     return {"percentage": Decimal(rate)}
 
 

@@ -43,7 +43,6 @@ async def api(start: StartService) -> Client:
 async def store_certificate(
     api: Client, made: Issued | None = None, **members: Any
 ) -> dict[str, Any]:
-    """Store a certificate and return its record."""
     body = await expect(api, 200, "PUT", CERTIFICATE, json={**(made or issued()).pair, **members})
     return body["data"]
 
@@ -57,7 +56,6 @@ async def get_sent_document(owner: asyncpg.Connection) -> tuple[dict[str, Any], 
 
 
 def signed_by(block: Any) -> bytes:
-    """Return the certificate in a signature block."""
     return base64.b64decode(block["KeyInfo"][0]["X509Data"][0]["X509Certificate"][0]["_"])
 
 

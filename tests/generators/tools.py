@@ -51,12 +51,10 @@ class Workspace:
 
     @property
     def description(self) -> Path:
-        """The file with the OpenAPI description."""
         return self.home / "openapi.json"
 
     @property
     def programs(self) -> Path:
-        """The directory of the Python programs."""
         return self.home / "programs" / "bin"
 
     async def run(

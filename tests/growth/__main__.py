@@ -37,7 +37,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def list_doors(installation: Installation) -> Iterator[Door]:
-    """Yield all doors."""
     yield from list_page_doors(installation)
     yield from list_direct_doors()
     yield from list_operation_doors(installation)

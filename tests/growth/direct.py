@@ -120,7 +120,6 @@ def measure(work: Callable[[], object]) -> float:
 
 
 def list_direct_doors() -> Iterator[Door]:
-    """Yield the doors that are functions."""
     known: set[str] = set()
     yield from _list_portal_doors(known)
     yield from _list_header_doors()

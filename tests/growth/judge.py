@@ -42,7 +42,6 @@ class Verdict:
 
     @property
     def most(self) -> float:
-        """The longest time."""
         return max(self.times.values(), default=0.0)
 
 

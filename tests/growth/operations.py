@@ -33,7 +33,6 @@ FURTHER_HEADERS = (
 
 
 def list_operation_doors(installation: Installation) -> Iterator[Door]:
-    """Yield the doors of the API."""
     yield from _list_body_doors(installation)
     yield from _list_query_doors(installation)
     for operation in OPERATIONS:
@@ -158,7 +157,6 @@ def list_query_shapes(names: Sequence[str]) -> Iterator[tuple[str, Callable[[int
 
 
 def list_path_doors(installation: Installation, method: str, path: str) -> Iterator[Door]:
-    """Yield the doors of a path with an id or a token."""
     start = fill_path(installation, path.partition("{")[0])
     for name in ("digits", "letters", "escapes", "slashes"):
         cost = _send_target(installation, start, make_text(ASCII_PIECES[name]), method)
@@ -243,7 +241,6 @@ def _send_headers(
 
 
 def _list_chunk_doors(installation: Installation) -> Iterator[Door]:
-    """Yield the doors of bodies in chunks of one byte."""
     for path in ("/api/invoices", "/sign-in"):
 
         def cost(size: int, path: str = path) -> float:

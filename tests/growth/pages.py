@@ -94,7 +94,6 @@ class Route:
 
 
 def list_routes() -> list[Route]:
-    """Return the routes of all pages."""
     return [
         Route(page.method, canonical, page.right is None, pattern)
         for module in MODULES
@@ -111,7 +110,6 @@ def _parse_path(path: str) -> tuple[str, re.Pattern[str]]:
 
 
 def list_page_doors(installation: Installation) -> Iterator[Door]:
-    """Yield the doors of the dashboard."""
     routes = list_routes()
     forms = find_forms(installation, routes)
     if unknown := find_unknown(forms):

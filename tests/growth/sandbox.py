@@ -29,7 +29,6 @@ LOGIN = {
 
 
 def list_sandbox_doors(installation: Installation) -> Iterator[Door]:
-    """Yield the doors of the sandbox."""
     for name, (make, kind) in list_form_shapes().items():
         yield _make_login_door(installation, name, make, kind)
     headers = _log_in(installation)

@@ -18,7 +18,6 @@ needs_browser = pytest.mark.skipif(
 
 @asynccontextmanager
 async def open_browser() -> AsyncIterator[Any]:
-    """Yield a browser."""
     async with playwright.async_playwright() as programs:
         browser = await programs.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]

@@ -46,17 +46,14 @@ class Issued:
 
     @property
     def certificate_pem(self) -> str:
-        """Return the certificate as PEM."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     @property
     def key_pem(self) -> str:
-        """Return the private key as PEM."""
         return key_text(self.key)
 
     @property
     def der(self) -> bytes:
-        """Return the certificate as DER."""
         return self.certificate.public_bytes(Encoding.DER)
 
     @property

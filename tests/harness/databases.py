@@ -123,7 +123,6 @@ def replace_login(url: str, login: str) -> str:
 
 
 def name_of(url: str) -> str:
-    """Return the name of the database in a URL."""
     return urlsplit(url).path.strip("/")
 
 

@@ -89,7 +89,6 @@ class Installation:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The variables of einvoice.env."""
         addresses = ("PORTAL_API_BASE", "PORTAL_IDENTITY_BASE", "PORTAL_WEB_BASE")
         client = {name: text for name, text in SANDBOX_CLIENT.items() if "SECRET" not in name}
         portal = dict.fromkeys(addresses, self._portal)
@@ -103,11 +102,9 @@ class Installation:
         }
 
     def unit(self, name: str) -> ChildProcess:
-        """Return the process of a unit."""
         return self._units[name]
 
     def read_secret(self, name: str) -> str:
-        """Return the text of a secret."""
         return (self.etc / "secrets" / name).read_text().strip()
 
     async def __aenter__(self) -> "Installation":
@@ -243,7 +240,6 @@ class Installation:
         return await asyncpg.connect(self.postgres.url, database=database)
 
     async def add_company(self) -> Company:
-        """Create a company with a key."""
         config = read_config({**self.settings, **self.secret_files})
         async with connected_pool(config.database_url, 1) as pool:
             return await add_company(config, Database(pool))

@@ -41,7 +41,6 @@ http {{
 
 
 def find_nginx() -> str | None:
-    """Return the path of nginx."""
     return find_program("nginx")
 
 
@@ -49,7 +48,6 @@ class Local(AbstractResolver):
     """Resolves every name to this machine."""
 
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        """Return the loopback address."""
         return [
             ResolveResult(hostname=host, host="127.0.0.1", port=port, family=2, proto=0, flags=0)
         ]

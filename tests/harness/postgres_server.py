@@ -68,7 +68,6 @@ class PostgresServer:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self._cluster.path
 
     @property
@@ -91,7 +90,6 @@ class PostgresServer:
         await self.stop()
 
     async def _create(self) -> None:
-        """Create the data directory."""
         make_cluster(self._cluster)
         self.password = (self._cluster.path / "superuser_password").read_text()
         self.url = (

@@ -273,7 +273,6 @@ class Service(ChildProcess):
         super().__init__(arguments, {**environment, "PORT": str(port)}, log, port, "/readyz")
 
     def client(self, key: str) -> aiohttp.ClientSession:
-        """Return a client with an API key."""
         return aiohttp.ClientSession(self.base, headers={"X-API-Key": key})
 
 

@@ -32,15 +32,12 @@ class Administration:
         self.base = base
 
     async def settings(self, **members: Any) -> None:
-        """Change settings."""
         await self.send("POST", "settings", members)
 
     async def move_clock(self, seconds: float) -> None:
-        """Move the portal's clock."""
         await self.send("POST", "clock", {"seconds": seconds})
 
     async def fault(self, operation: str, kind: str, **members: Any) -> None:
-        """Order an error."""
         await self.send("POST", "faults", {"operation": operation, "kind": kind, **members})
 
     async def waiting(self) -> list[dict[str, Any]]:

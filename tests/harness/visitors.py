@@ -48,11 +48,9 @@ class Visitor:
 
     @property
     def cookies(self) -> dict[str, str]:
-        """The cookies of the site."""
         return self.cookies_of(self._base)
 
     def cookies_of(self, page: URL) -> dict[str, str]:
-        """Return the cookies that a page has."""
         found = self._session.cookie_jar.filter_cookies(page)
         return {name: each.value for name, each in found.items()}
 
@@ -98,7 +96,6 @@ class Visitor:
         return self.text
 
     async def sign_in(self, email: str, password: str = PASSWORD) -> str:
-        """Sign in with a password."""
         return await self.fill_in("/sign-in", {"email": email, "password": password})
 
     async def use_link(self, link: str, password: str = PASSWORD) -> str:

@@ -57,7 +57,6 @@ from tests.harness.world_tables import (
 
 
 def seconds(number: float) -> timedelta:
-    """Return a number of seconds as a timedelta."""
     return timedelta(seconds=number)
 
 
@@ -160,12 +159,10 @@ class Sending:
         return self.world.admit(self.job)
 
     async def connect(self) -> Event | None:
-        """Open the connection."""
         await _pause()
         return self.world.connect(self.job)
 
     async def commit_intent(self) -> bool:
-        """Commit the intent."""
         await _pause()
         return self.world.commit_intent(self.job)
 
@@ -196,12 +193,10 @@ class Cancelling(Steps):
         self.world.store_cancellation(self, state, result)
 
     async def cancel(self) -> None:
-        """Send the request."""
         await _pause()
         self.world.request_cancel(self)
 
     async def read(self) -> Document:
-        """Read the document."""
         await _pause()
         return self.world.show_document(self)
 
@@ -769,7 +764,6 @@ class World(Tables):
                     self.cancelling.pop(job.document_id, None)
 
     def show_document(self, job: Cancelling) -> Document:
-        """Return the document, or fail."""
         if self.portal.is_hostile and self.choose((False, True)):
             raise Unclear("The portal shows nothing.")
         return self._entry_of(job).show()

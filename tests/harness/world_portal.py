@@ -62,12 +62,10 @@ class Entry:
 
     @property
     def number(self) -> str:
-        """Return the number of the document."""
         return self.content.split("|")[0]
 
     @property
     def issued_at(self) -> datetime:
-        """Return the issue time of the document."""
         return datetime.fromisoformat(self.content.split("|")[1])
 
     @property

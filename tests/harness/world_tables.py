@@ -114,11 +114,9 @@ class Tables:
     identity: int = 1
 
     def dump(self) -> "Tables":
-        """Return a copy of all rows."""
         return Tables(**{each.name: _copy(getattr(self, each.name)) for each in fields(Tables)})
 
     def restore(self, dump: "Tables") -> None:
-        """Return to the rows of a copy."""
         for each in fields(Tables):
             setattr(self, each.name, _copy(getattr(dump, each.name)))
 
@@ -292,7 +290,6 @@ class Tables:
 
 
 def next_fence(fence: int, now: datetime) -> int:
-    """Return the token of a new claim: next_fence()."""
     return max(fence + 1, int(now.timestamp() * 1_000_000))
 
 

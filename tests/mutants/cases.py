@@ -19,7 +19,6 @@ class Mutant:
 
 
 def removal(name: str, file: str, text: str, test: str) -> Mutant:
-    """Return a mutant that removes a text."""
     return Mutant(name, file, text, "", test)
 
 

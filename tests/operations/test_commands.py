@@ -49,7 +49,6 @@ async def read_error(running: Awaitable[Any]) -> str:
 
 
 async def with_key(api: Client, key: str) -> int:
-    """Return the status of a listing with a key."""
     return (await request_json(api, "GET", "/api/invoices", headers={"X-API-Key": key}))[0]
 
 

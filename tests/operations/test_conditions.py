@@ -60,7 +60,6 @@ STATES = {
 
 
 async def get_conditions(api: Client) -> dict[str, Any]:
-    """Return {kind: condition} of /readyz."""
     body = await expect(api, 200, "GET", "/readyz")
     return {condition["kind"]: condition for condition in body["conditions"]}
 

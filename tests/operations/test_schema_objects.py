@@ -35,7 +35,6 @@ def change(root: Path, file: str, old: str, new: str) -> None:
 
 
 def add_parameter(root: Path) -> str:
-    """Add a parameter to a function, and return its file."""
     file, name = "functions/submissions/hold_sending.sql", "hold_sending(why text, "
     change(root, file, name, f"{name}loud boolean default false, ")
     return file

@@ -286,7 +286,6 @@ class Load:
             self.rounds += 1
 
     async def more(self, rounds: int) -> None:
-        """Wait for more rounds."""
         end = self.rounds + rounds
         await wait_until(lambda: self.rounds >= end)
 

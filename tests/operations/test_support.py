@@ -80,7 +80,6 @@ class Inspector:
         self._owner, self._company = owner, company
 
     async def __call__(self, name: str, **values: object) -> list[dict[str, Any]]:
-        """Return the rows of a file."""
         text = fill_inspection(FOLDER / f"{name}.sql", company_id=self._company.id, **values)
         return [dict(row) for row in await self._owner.fetch(text)]
 
@@ -91,7 +90,6 @@ def inspect(owner: asyncpg.Connection, company: Company) -> Inspector:
 
 
 async def _number(api: Client, invoice_id: int) -> str:
-    """Return the number of an invoice."""
     _, export = await request_json(api, "GET", f"/api/invoices/{invoice_id}/export")
     return export["invoiceCodeWithPrefixAndDigits"]
 

@@ -108,7 +108,6 @@ def of_company(code: str, column: str, value: str = " ", **more: Any) -> Row:
 
 
 def of_buyer(code: str, member: str, refused: set[str | None] | None = None, **changes: Any) -> Row:
-    """Return a violation by a member of the buyer."""
     return Row(code, f"/buyer/{member}", {"buyer": buyer(**changes)}, refused=refused)
 
 

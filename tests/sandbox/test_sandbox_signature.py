@@ -213,7 +213,6 @@ def sign(
 
 
 def vector_document() -> dict[str, Any]:
-    """Return the signed document of the published vector."""
     root = put(document(), "InvoiceTypeCode.0.listVersionID", "1.1")
     certificate, value = ("".join(VECTOR[name]) for name in ("certificate", "signature_value"))
     signing = Signing(certificate, VECTOR["certificate_digest"], VECTOR["issuer"], VECTOR["serial"])

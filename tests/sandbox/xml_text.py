@@ -13,7 +13,6 @@ HEAD = (
 
 
 def to_xml(root: dict[str, Any], indent: str = "") -> bytes:
-    """Return a JSON document as XML."""
     return f"{HEAD}{indent}{_write_group(root['Invoice'][0], indent)}</Invoice>".encode()
 
 
@@ -37,7 +36,6 @@ def _write_element(name: str, members: dict[str, Any], indent: str) -> str:
 
 
 def xml_entry(raw: bytes, number: str, **changes: Any) -> dict[str, Any]:
-    """Return the entry of an XML document in a submission."""
     return {
         "format": "XML",
         "document": base64.b64encode(raw).decode(),

@@ -132,7 +132,6 @@ async def _keep_response(database: Database, owner: Owner) -> Any:
 
 
 async def _find_response(database: Database, owner: Owner) -> str | None:
-    """Return the stored response of an owner."""
     values = {**owner.variables, **ROUTE, "body_sha256": b"", "lease": LEASE}
     row = await database.read(sql.idempotency_get, **values)
     return row and row["answer"]

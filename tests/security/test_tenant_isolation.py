@@ -344,7 +344,9 @@ def without_predicates() -> Iterator[None]:
 
 async def without_policies(owner: asyncpg.Connection) -> None:
     """Disable row-level security on all tables after the service has started."""
-    for table in await _tables(owner):
+    for table in {"companies", "accounts"}.union(
+        *[await _tenant_tables(owner, column) for column in OWNERS]
+    ):
         await owner.execute(
             f"alter table {table} no force row level security, disable row level security"
         )
@@ -625,12 +627,6 @@ async def rows_of(owner: asyncpg.Connection, tenant: Tenant) -> dict[tuple[str, 
             f"select to_jsonb(t)::text from {table} t where id = $1", owner_id
         )
     return rows
-
-
-async def _tables(owner: asyncpg.Connection) -> set[str]:
-    return {"companies", "accounts"}.union(
-        *[await _tenant_tables(owner, column) for column in OWNERS]
-    )
 
 
 # Each table

@@ -170,7 +170,6 @@ async def test_note_is_limited_by_the_amount_after_the_lock(
 
 
 async def request_note(api: Client, invoice_id: int) -> int:
-    """Return the status of the creation of a note."""
     async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
         return response.status
 

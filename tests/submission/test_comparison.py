@@ -38,7 +38,6 @@ from tests.harness.companies import NEIGHBOUR
 
 
 async def compare(config: Config, **options: Any) -> list[dict[str, Any]]:
-    """Compare and return the open findings."""
     result = await run_command(config, reconcile, **options)
     return [one for company in result["companies"] for one in company["findings"]]
 

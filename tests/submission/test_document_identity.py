@@ -70,7 +70,6 @@ class Lost:
 
 
 def uuids(found: Mapping[int, Sequence[Sighting]]) -> list[str]:
-    """Return the uuids of matches."""
     return [one.uuid for each in found.values() for one in each]
 
 

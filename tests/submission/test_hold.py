@@ -87,7 +87,6 @@ async def submit_refused(api: Client, invoice_id: int) -> str:
 
 
 async def list_numbers(sandbox: Sandbox) -> list[str]:
-    """Return the numbers of the documents at the portal."""
     return sorted(entry["number"] for entry in await sandbox.ledger())
 
 

@@ -39,11 +39,9 @@ class Stuck:
     submission: int
 
     async def get_status(self) -> str:
-        """Return the status of the invoice."""
         return (await get_invoice(self.api, self.invoice_id))["status"]
 
     async def resolve(self, uuids: list[str] | None, note: str) -> None:
-        """Resolve the submission by the command."""
         case = {"company_id": self.company.id, "submission_id": self.submission}
         await run_command(self.config, resolve_submission, uuids=uuids, note=note, **case)
 

@@ -55,7 +55,6 @@ async def stored(
 
 
 async def read_clock(conn: asyncpg.Connection) -> datetime:
-    """Return the time of the database."""
     now = await conn.fetchval("select clock_timestamp()")
     assert isinstance(now, datetime)
     return now
