@@ -201,10 +201,11 @@ class Portal:
             method, f"{API}{path}", headers=headers, allow_redirects=False, **options
         )
 
+    async def send(self, *entries: dict[str, Any]) -> Any:
+        return await self.call("POST", "/documentsubmissions/", json={"documents": entries})
+
     async def submit(self, *documents: dict[str, Any]) -> Any:
-        return await self.call(
-            "POST", "/documentsubmissions/", json={"documents": [entry(each) for each in documents]}
-        )
+        return await self.send(*map(entry, documents))
 
     async def accepted(self, document: dict[str, Any]) -> str:
         """Submit a document that must be accepted, and return its uuid."""

@@ -32,11 +32,6 @@ def assert_refusal(body: dict[str, Any], code: str, *more: str) -> None:
     assert (body["success"], body["code"]) == (False, code)
 
 
-async def count_portal_checks(sandbox: Sandbox) -> int:
-    """Return the number of TIN checks at the sandbox."""
-    return (await sandbox.calls())["calls"].get("tin", 0)
-
-
 async def is_free(api: Client, kind: str = "invoice", **body: Any) -> bool:
     """Return whether a code of invoices, or of notes, can be used."""
     answer = await expect(api, 200, "POST", f"/api/validation/{kind}-code", json=body)
@@ -151,7 +146,7 @@ async def test_a_late_response_of_the_portal_is_cached(
     assert (await check_tin(api, **TIN))[0] == 503
     await until(lambda: owner.fetchval("select count(*) from tin_checks"))
     assert await check_tin(api, **TIN) == VALID
-    assert await count_portal_checks(sandbox) == 1
+    assert await sandbox.count_calls("tin") == 1
 
 
 async def test_a_portal_quota_error_is_a_429_with_retry_after(
@@ -163,14 +158,14 @@ async def test_a_portal_quota_error_is_a_429_with_retry_after(
             assert response.status == 429 and 1 <= int(response.headers["Retry-After"]) <= 30
             body = await response.json()
         assert_refusal(body, "rate_limited")
-    assert await count_portal_checks(sandbox) == 1
+    assert await sandbox.count_calls("tin") == 1
 
 
 async def test_only_confirmed_tins_are_cached(api: Client, sandbox: Sandbox) -> None:
     assert [await check_tin(api, **TIN) for _ in range(3)] == [VALID] * 3
-    assert await count_portal_checks(sandbox) == 1
+    assert await sandbox.count_calls("tin") == 1
     assert [(await check_tin(api, **UNKNOWN))[0] for _ in range(2)] == [404, 404]
-    assert await count_portal_checks(sandbox) == 3
+    assert await sandbox.count_calls("tin") == 3
 
 
 async def test_the_tin_cache_expires_and_is_per_company(
@@ -179,9 +174,9 @@ async def test_the_tin_cache_expires_and_is_per_company(
     assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '25 hours'")
     assert await check_tin(api, **TIN) == VALID
-    assert await count_portal_checks(sandbox) == 2
+    assert await sandbox.count_calls("tin") == 2
     assert await check_tin(stranger, **TIN) == VALID
-    assert await count_portal_checks(sandbox) == 3
+    assert await sandbox.count_calls("tin") == 3
 
 
 async def test_expired_cache_entries_are_deleted_with_a_new_one(
@@ -204,7 +199,7 @@ async def test_the_lifetime_of_the_tin_cache_is_configurable(
     assert await check_tin(api, **TIN) == VALID
     await owner.execute("update tin_checks set confirmed_at = confirmed_at - interval '61 seconds'")
     assert await check_tin(api, **TIN) == VALID
-    assert await count_portal_checks(sandbox) == 2
+    assert await sandbox.count_calls("tin") == 2
 
 
 @pytest.mark.parametrize("body, status", [(TIN, 200), (UNKNOWN, 404)])
@@ -215,7 +210,7 @@ async def test_concurrent_equal_tin_checks_share_one_portal_request(
     await sandbox.fault("tin", "slow_before", seconds=2)
     answers = await asyncio.gather(*[check_tin(api, **body) for _ in range(10)])
     assert [given for given, _ in answers] == [status] * 10
-    assert await count_portal_checks(sandbox) == 1
+    assert await sandbox.count_calls("tin") == 1
 
 
 async def check_tins(api: Client, numbers: Iterable[int], **headers: str) -> list[int]:
@@ -247,7 +242,7 @@ async def test_tin_checks_over_the_limit_are_a_429_without_a_portal_request(
         }
     second = await run_command(read_config(environment), add_key, company.id)
     assert await check_tins(api, [11], **{"X-API-Key": second["key"]}) == [429]
-    assert await count_portal_checks(sandbox) == 3
+    assert await sandbox.count_calls("tin") == 3
     other = await make_company(environment, tin_code="C4821093650")
     assert await check_tins(api, range(2), **{"X-API-Key": other.key}) == [404, 404]
 
@@ -263,7 +258,7 @@ async def test_tin_checks_without_a_portal_request_are_not_limited(
     assert await asyncio.gather(*[check_tin(api, **TIN) for _ in range(5)]) == [VALID] * 5
     assert await check_tin(api, **TIN) == VALID
     assert (await check_tin(api, **UNKNOWN))[0] == 429
-    assert await count_portal_checks(sandbox) == 1
+    assert await sandbox.count_calls("tin") == 1
 
 
 async def test_a_429_of_a_tin_check_is_not_replayed_for_its_key(
@@ -287,7 +282,7 @@ async def test_each_company_has_its_own_login_for_tin_checks(
     assert await check_tin(api, **TIN) == VALID
     stranger = await start(await make_company(environment, tin_code="C4821093650"))
     assert await check_tin(stranger, **TIN) == VALID
-    assert (await sandbox.calls())["calls"]["login"] == 2
+    assert await sandbox.count_calls("login") == 2
 
 
 # Codes of invoices

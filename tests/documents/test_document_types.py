@@ -12,7 +12,7 @@ import pytest
 
 from service import json_codec
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import get_documents
+from tests.api_reads import get_documents, get_json
 from tests.api_requests import CERTIFICATE, create_record, expect
 from tests.conftest import Client, Sandbox, StartService, make_company, some_long, until
 from tests.documents.sources import EXAMPLE, GOLDEN, ISSUER, ISSUERS, PUBLIC, SELF_BILLED, line, tax
@@ -101,7 +101,7 @@ async def create_note(api: Client, source: dict[str, Any]) -> tuple[str, list[tu
     original = SELF_BILLED if source["selfBilled"] else EXAMPLE
     invoice_id = await create_valid_invoice(api, **request(original))
     number = ("SB-" if source["selfBilled"] else "INV-") + (
-        await record_of(api, f"/api/invoices/{invoice_id}")
+        await get_json(api, f"/api/invoices/{invoice_id}")
     )["invoice_code"].zfill(5)
     note = await create_record(
         api,
@@ -133,15 +133,11 @@ async def consolidate(api: Client, kind: str) -> str:
     return f"/api/consolidated-invoices/{made['id']}"
 
 
-async def record_of(api: Client, path: str) -> Any:
-    return await expect(api, 200, "GET", path)
-
-
 async def valid(api: Client, path: str) -> dict[str, Any]:
     """Submit a record and return its submitted document once that is Valid."""
     await expect(api, 200, "POST", f"{path}/submit-to-portal", json={})
-    await until(lambda: record_of(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
-    (found,) = await record_of(api, f"{path}/submitted-documents")
+    await until(lambda: get_json(api, path), lambda found: found["status"] in ("Valid", "Invalid"))
+    (found,) = await get_json(api, f"{path}/submitted-documents")
     assert found["status"] == "Valid", found["errors"]
     return found
 

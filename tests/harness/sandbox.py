@@ -68,6 +68,10 @@ class Administration:
         """Return the counts of requests, responses and errors."""
         return await self.send("GET", "calls")
 
+    async def count_calls(self, operation: str) -> int:
+        """Return the number of requests for an operation."""
+        return (await self.calls())["calls"].get(operation, 0)
+
     async def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Send an administration request and return the JSON of the response.
 

@@ -278,7 +278,7 @@ async def test_a_refused_operator_login_is_attempted_once(
     assert "User blocked" in steps["login"][1]
     summary = ("skipped", "Not checked: intermediary, TIN.")
     assert steps[f"company {company.id}"] == summary
-    assert (await sandbox.calls())["calls"]["login"] == 1
+    assert await sandbox.count_calls("login") == 1
 
 
 async def test_a_missing_appointment_is_named_until_the_taxpayer_appoints(

@@ -132,6 +132,6 @@ async def test_submission_is_not_changed_while_its_lock_is_held(
         await start()
         await until(count_claims, lambda count: count > 3)
         assert await owner.fetchval("select state from submissions") == state
-        assert (await sandbox.calls())["calls"]["submit"] == 1
+        assert await sandbox.count_calls("submit") == 1
     await wait_for_status(idle, invoice_id, "Valid")
     assert len(await sandbox.ledger()) == 1

@@ -36,6 +36,8 @@ from tests.conftest import Client, Company, Sandbox, StartService, make_company,
 from tests.harness.bodies import invoice, line
 from tests.harness.databases import add_migration
 from tests.harness.network import Network
+from tests.harness.waiting import wait_until
+from tests.operations.test_upload_budget import taken
 
 #: Makes the first writes to a table fail with an SQLSTATE.
 FAILING = """
@@ -421,7 +423,7 @@ async def test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memor
     counted = 2**21 - 8 - UNCOUNTED_BYTES
     fitting = MAX_UPLOAD_BYTES // 3 // counted
     waiting, more = await begin_bodies(api, "/api/invoices", fitting)
-    await until(lambda: _taken(api), lambda taken: taken == fitting * counted)
+    await wait_until(lambda: taken(api) == fitting * counted)
     assert is_unavailable(await api.post("/api/invoices", data=b" " * (2**21 - 8)))
     assert not any(task.done() for task in waiting)
     other = {"X-API-Key": (await make_company(environment)).key}
@@ -429,7 +431,7 @@ async def test_request_bodies_of_a_company_are_a_503_beyond_a_third_of_the_memor
     more.set()
     assert {(await task).status for task in waiting} == {400}
     assert await create_invoice(api)
-    assert await _taken(api) == 0
+    assert taken(api) == 0
 
 
 @pytest.mark.own_service
@@ -437,12 +439,12 @@ async def test_slow_bodies_of_strangers_take_no_memory_from_companies(api: Clien
     counted = 60_000 - UNCOUNTED_BYTES
     fitting = MAX_PUBLIC_UPLOAD_BYTES // 3 // counted
     waiting, more = await begin_bodies(api, "/sign-in", fitting, size=60_000)
-    await until(lambda: _taken(api), lambda taken: taken == fitting * counted)
+    await wait_until(lambda: taken(api) == fitting * counted)
     assert is_unavailable(await api.post("/sign-in", data=b"a=" + b"x" * 60_000, headers=A_FORM))
     assert await create_invoice(api)
     more.set()
     assert {(await task).status for task in waiting} == {413}
-    assert await _taken(api) == 0
+    assert taken(api) == 0
 
 
 A_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -464,10 +466,6 @@ async def begin_bodies(
     return [
         asyncio.create_task(api.post(path, data=slowly(), headers=headers)) for _ in range(count)
     ], more
-
-
-async def _taken(api: Client) -> int:
-    return api.app[app_keys.UPLOAD_BUDGET].taken
 
 
 async def _waits_for_table(owner: asyncpg.Connection) -> bool | None:

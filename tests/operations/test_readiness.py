@@ -9,17 +9,13 @@ from service.config import read_config
 from service.portal.client import Portal, portal_session
 from service.portal.errors import NotSent
 from tests.api_invoices import create_invoice
-from tests.api_requests import expect, submit
+from tests.api_requests import submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.processes import free_port
+from tests.operations.test_watchdog import get_readiness
 
 TIN = "C20880050010"
 WATCHFUL = {"WATCHDOG_SECONDS": "0.1"}
-
-
-async def get_readiness(api: Client) -> dict[str, Any]:
-    """Return the readiness, which must be a 200."""
-    return await expect(api, 200, "GET", "/readyz")
 
 
 async def wait_for_reasons(api: Client, *reasons: str) -> dict[str, Any]:

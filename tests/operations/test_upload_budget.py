@@ -17,11 +17,12 @@ from service.http import app_keys
 from service.http.limits import MAX_UPLOAD_BYTES, UNCOUNTED_BYTES, Upload, UploadBudget
 from tests.api_invoices import create_invoice
 from tests.api_requests import fill_path, list_routes, request_json
-from tests.conftest import Client, StartService, until
+from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import invoice
 from tests.harness.environments import GENEROUS
 from tests.harness.visitors import Visitor
+from tests.harness.waiting import wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -31,10 +32,7 @@ def taken(api: Client) -> int:
 
 
 async def is_given_back(api: Client) -> None:
-    async def read() -> int:
-        return taken(api)
-
-    await until(read, lambda size: size == 0)
+    await wait_until(lambda: taken(api) == 0)
 
 
 @pytest.fixture
@@ -151,7 +149,7 @@ async def exchange(api: Client, rest: bytes, waits: bool = True) -> bytes:
     if waits:
         status = (await reader.readline()).split()[1]
     else:
-        await until(lambda: asyncio.sleep(0, taken(api)))
+        await wait_until(lambda: taken(api))
     writer.close()
     return status
 
@@ -190,6 +188,6 @@ async def test_memory_is_given_back_when_a_browser_leaves(site: Client) -> None:
             b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n"
             b"Content-Type: application/x-www-form-urlencoded\r\n\r\nform_token=" + b"x" * 20_000
         )
-        await until(lambda: asyncio.sleep(0, taken(site)))
+        await wait_until(lambda: taken(site))
         writer.close()
     await is_given_back(site)

@@ -31,7 +31,6 @@ from tests.api_requests import submit
 from tests.conftest import Client, Sandbox, StartService, some_long, until
 from tests.harness.companies import AUTOMATIC
 from tests.submission.test_batches import (
-    count_submits,
     create_ready,
     is_sent_once_each,
     wait_for_statuses,
@@ -372,7 +371,7 @@ async def test_an_interactive_submit_may_exceed_the_background_share(
     assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
     assert (await get_invoice(limited_api, alone[5]))["status"] == "Draft"
     assert (await get_invoice(limited_api, waiting))["status"] == "Submitting"
-    assert await count_submits(sandbox) == 5
+    assert await sandbox.count_calls("submit") == 5
     claims = await owner.fetchval("select max(claims) from submissions where state = 'Queued'")
     assert claims is not None and claims <= 1
     await owner.execute(LATER, timedelta(seconds=66))
@@ -396,7 +395,7 @@ async def test_the_retry_after_of_the_portal_is_respected(
     for invoice_id in ids:
         status, body = await submit(limited_api, invoice_id)
         assert status == 400 and body["errors"][0]["code"] == "TooManyRequests"
-    assert await count_submits(sandbox) == 1
+    assert await sandbox.count_calls("submit") == 1
 
 
 @pytest.mark.long

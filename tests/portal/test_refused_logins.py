@@ -41,10 +41,6 @@ async def change_client(
     await sandbox.send("POST", "clients", {**body, "blocked": blocked, **more})
 
 
-async def count_logins(sandbox: Sandbox) -> int:
-    return (await sandbox.calls())["calls"].get("login", 0)
-
-
 async def let_retry(owner: asyncpg.Connection) -> None:
     """End every pause, as if time had passed."""
     await owner.execute(
@@ -91,7 +87,10 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     await change_client(sandbox, blocked=True)
     await owner.execute("update submissions set not_before = clock_timestamp()")
     await owner.execute(AUTOMATIC)
-    before, impatient = await count_logins(sandbox), {**PATIENT, "COMPARISON_SECONDS": "0.01"}
+    before, impatient = (
+        await sandbox.count_calls("login"),
+        {**PATIENT, "COMPARISON_SECONDS": "0.01"},
+    )
     api = await start(background=False, **impatient)
     await submit_refused(api)
     waiting = await create_invoice(api, isReady=True)
@@ -110,7 +109,7 @@ async def test_no_kind_of_work_logs_in_after_a_refused_login(
     assert (await get_invoice(api, waiting))["status"] == "Submitting"
     states = await owner.fetch("select distinct state from submissions order by 1")
     assert [row["state"] for row in states] == ["Accepted", "NotReceived", "Queued", "Uncertain"]
-    assert await count_logins(sandbox) == before + 1
+    assert await sandbox.count_calls("login") == before + 1
 
 
 async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
@@ -123,7 +122,7 @@ async def test_a_refused_login_is_shared_by_processes_and_survives_a_restart(
     await asyncio.gather(
         *[submit_refused(await start(background=False, **PATIENT)) for _ in range(2)]
     )
-    assert await count_logins(sandbox) == 1
+    assert await sandbox.count_calls("login") == 1
 
 
 async def test_changed_credentials_are_tried_at_once(
@@ -133,7 +132,7 @@ async def test_changed_credentials_are_tried_at_once(
     await submit_refused(await start(background=False, **PATIENT))
     api = await start(background=False, **PATIENT, PORTAL_CLIENT_SECRET="replaced")
     await create_submitted_invoice(api)
-    assert await count_logins(sandbox) == 2
+    assert await sandbox.count_calls("login") == 2
     stored = str(await owner.fetch("select r::text from refused_logins r"))
     assert "sandbox-secret" not in stored and "replaced" not in stored
 
@@ -164,7 +163,7 @@ async def test_a_refused_client_is_tried_once_for_all_taxpayers(
     await submit_refused(services[0])
     for n in (1, 2):
         await asyncio.gather(*[submit_refused(api) for api in services])
-        assert await count_logins(sandbox) == n
+        assert await sandbox.count_calls("login") == n
         await let_retry(owner)
     assert [row["taxpayer"] for row in await owner.fetch("select * from refused_logins")] == [""]
     await change_client(sandbox, represents=[OTHER])
@@ -186,7 +185,7 @@ async def test_the_login_pause_doubles_up_to_an_hour_until_a_success(
         (row,) = await owner.fetch(pause)
         assert timedelta(minutes=minutes - 1) < row["pause"] <= timedelta(minutes=minutes)
         await let_retry(owner)
-    assert await count_logins(sandbox) == 5
+    assert await sandbox.count_calls("login") == 5
     await change_client(sandbox)
     await create_submitted_invoice(api)
     assert await owner.fetchval("select count(*) from refused_logins") == 0
@@ -201,7 +200,7 @@ async def test_one_process_retries_after_the_login_pause(
     await let_retry(owner)
     await sandbox.fault("login", "slow", seconds=0.3)
     await asyncio.gather(*[submit_refused(api) for api in pair * 3])
-    assert await count_logins(sandbox) == 2
+    assert await sandbox.count_calls("login") == 2
     assert await owner.fetchval("select refusals from refused_logins") == 2
 
 
@@ -226,7 +225,7 @@ async def test_a_refused_new_token_counts_as_a_refused_login(
     assert "refuses a new token" in (await submit_refused(api))["message"]
     assert await owner.fetchval("select reason from refused_logins") == "token"
     await asyncio.gather(*[submit_refused(api) for _ in range(5)])
-    assert await count_logins(sandbox) == 2
+    assert await sandbox.count_calls("login") == 2
 
 
 async def test_a_token_that_is_refused_again_doubles_the_pause(

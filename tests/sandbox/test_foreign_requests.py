@@ -10,13 +10,9 @@ import pytest
 from tests.fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, entry, put
 
 
-async def post(portal: Portal, *entries: dict[str, Any]) -> Any:
-    return await portal.call("POST", "/documentsubmissions/", json={"documents": list(entries)})
-
-
 @pytest.mark.parametrize("name", ["JSON", "json", "Json"])
 async def test_the_format_of_a_document_is_compared_without_case(portal: Portal, name: str) -> None:
-    answer = await post(portal, entry(await portal.fresh("A"), format=name))
+    answer = await portal.send(entry(await portal.fresh("A"), format=name))
     assert answer.status == 202
     assert [each["invoiceCodeNumber"] for each in (await answer.json())["acceptedDocuments"]] == [
         "A"
@@ -25,7 +21,7 @@ async def test_the_format_of_a_document_is_compared_without_case(portal: Portal,
 
 @pytest.mark.parametrize("name", ["", "PDF", "jsonx", "J S O N"])
 async def test_an_unknown_format_fails_the_submission(portal: Portal, name: str) -> None:
-    answer = await post(portal, entry(await portal.fresh(), format=name))
+    answer = await portal.send(entry(await portal.fresh(), format=name))
     error = (await answer.json())["error"]
     assert answer.status == 400
     assert (error["code"], error["target"]) == ("BadStructure", "documents[0].format")

@@ -17,13 +17,9 @@ UNREADABLE = {
 }
 
 
-async def post(portal: Portal, *entries: dict[str, Any]) -> Any:
-    return await portal.call("POST", "/documentsubmissions/", json={"documents": list(entries)})
-
-
 async def outcome(portal: Portal, sent: dict[str, Any]) -> Any:
     """Return the findings of one entry: those of the immediate checks, else the steps."""
-    answer = await (await post(portal, sent)).json()
+    answer = await (await portal.send(sent)).json()
     if answer["rejectedDocuments"]:
         return answer["rejectedDocuments"][0]["error"]["details"]
     details = await portal.details(answer["acceptedDocuments"][0]["uuid"])
@@ -36,7 +32,7 @@ async def test_an_xml_document_in_a_json_submission_becomes_valid(
     portal: Portal, name: str, indent: str
 ) -> None:
     raw = b'<?xml version="1.0" encoding="UTF-8"?>\n' + to_xml(await portal.fresh("A"), indent)
-    answer = await (await post(portal, xml_entry(raw, "A", format=name))).json()
+    answer = await (await portal.send(xml_entry(raw, "A", format=name))).json()
     assert answer["rejectedDocuments"] == []
     details = await portal.details(answer["acceptedDocuments"][0]["uuid"])
     assert details["status"] == "Valid"
@@ -179,20 +175,20 @@ async def test_a_document_of_the_other_format_is_rejected(
 
 async def test_an_xml_document_over_the_limit_is_refused(portal: Portal) -> None:
     root = put(await portal.fresh("A"), "Note", element("x" * 301 * 1024))
-    answer = await post(portal, xml_entry(to_xml(root), "A"))
+    answer = await portal.send(xml_entry(to_xml(root), "A"))
     assert (await answer.json())["error"]["code"] == "MaximumSizeExceeded"
 
 
 async def test_a_submission_has_documents_of_one_format(portal: Portal) -> None:
     root = await portal.fresh("A")
-    answer = await post(portal, entry(await portal.fresh("B")), xml_entry(to_xml(root), "A"))
+    answer = await portal.send(entry(await portal.fresh("B")), xml_entry(to_xml(root), "A"))
     assert (answer.status, (await answer.json())["error"]["code"]) == (400, "BadStructure")
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.3"])
 async def test_a_signed_xml_document_is_not_implemented(portal: Portal, version: str) -> None:
     root = put(await portal.fresh("A"), "InvoiceTypeCode", element("01", listVersionID=version))
-    answer = await post(portal, xml_entry(to_xml(root), "A"))
+    answer = await portal.send(xml_entry(to_xml(root), "A"))
     error = (await answer.json())["error"]
     assert (answer.status, error["code"], error["target"]) == (501, "NotImplemented", "A")
     assert "signatures in XML" in error["message"]

@@ -76,11 +76,6 @@ async def wait_for_statuses(
     return await until(counted, lambda found: set(found) <= set(statuses))
 
 
-async def count_submits(sandbox: Sandbox) -> int:
-    """Return the number of submit requests that the sandbox received."""
-    return (await sandbox.calls())["calls"].get("submit", 0)
-
-
 async def is_sent_once_each(sandbox: Sandbox, ids: list[int]) -> bool:
     """Return whether the portal accepted one document per invoice."""
     numbers = [entry["number"] for entry in await sandbox.ledger()]
@@ -120,7 +115,7 @@ async def test_waiting_documents_are_sent_in_full_batches(
     send_ready: SendReady, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     ids = await send_ready(250)
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 3
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 3
     assert await count_states(owner) == {"Merged": 247, "Accepted": 3}
 
 
@@ -172,7 +167,7 @@ async def test_batch_stays_within_the_portal_size_limit(
         " group by d.submission_id) sent"
     )
     assert largest <= batch.MOST_BYTES
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 2
 
 
 async def test_documents_with_the_same_number_are_sent_in_two_batches(
@@ -184,7 +179,7 @@ async def test_documents_with_the_same_number_are_sent_in_two_batches(
     third = await create_invoice(asleep, isReady=True)
     await start()
     await wait_for_statuses(owner, [first, second, third], "Valid")
-    assert await count_submits(sandbox) == 2 and len(await sandbox.ledger()) == 3
+    assert await sandbox.count_calls("submit") == 2 and len(await sandbox.ledger()) == 3
     submissions = [await call_of(owner, invoice_id) for invoice_id in (first, second, third)]
     assert submissions[0] == submissions[2] != submissions[1]
 
@@ -195,7 +190,7 @@ async def test_two_workers_merge_disjoint_batches(
     ids = await create_ready(asleep, 150)
     await asyncio.gather(start(), start())
     await wait_for_statuses(owner, ids, "Valid")
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 4
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") <= 4
 
 
 @pytest.mark.parametrize("place", [0, 2])
@@ -222,7 +217,7 @@ async def test_submit_waits_for_the_batch_its_document_was_merged_into(
     waiting = [asyncio.create_task(submit(asleep, invoice_id)) for invoice_id in ids]
     await start()
     assert {(await answer)[0] for answer in waiting} == {200}
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 1
 
 
 async def test_interactive_submit_is_sent_alone_and_immediately(
@@ -235,7 +230,7 @@ async def test_interactive_submit_is_sent_alone_and_immediately(
     ]
     await start()
     await wait_for_statuses(owner, ids, "Valid")
-    assert await count_submits(sandbox) == 2
+    assert await sandbox.count_calls("submit") == 2
 
 
 async def test_waiting_or_merged_invoice_is_locked(
@@ -277,7 +272,7 @@ async def test_rejected_document_of_a_batch_becomes_a_draft(
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
     assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
     assert (await get_documents(asleep, late))[0]["errors"][0]["code"] == "CF321"
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 1
 
 
 async def test_invalid_document_of_a_batch_shows_its_errors(
@@ -338,7 +333,7 @@ async def test_refusal_of_the_issuer_rejects_the_whole_batch(
     await sandbox.fault("submit", "foreign", times=10)
     await start()
     assert await wait_for_statuses(owner, ids, "Draft") == {"Draft": 5}
-    assert await count_submits(sandbox) == 1 and not await sandbox.ledger()
+    assert await sandbox.count_calls("submit") == 1 and not await sandbox.ledger()
 
 
 @pytest.mark.parametrize("kind, members", some_long(TAKEN))
@@ -347,7 +342,7 @@ async def test_lost_response_of_a_batch_is_reconciled_for_every_document(
 ) -> None:
     await sandbox.fault("submit", kind, **members)
     ids = await send_ready(7)
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 1
 
 
 @pytest.mark.parametrize("kind, members", some_long(NOT_TAKEN))
@@ -356,7 +351,7 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
 ) -> None:
     await sandbox.fault("submit", kind, **members)
     ids = await send_ready(7)
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 2
     assert await count_states(owner) == {"Merged": 6, "Accepted": 1}
 
 
@@ -375,16 +370,17 @@ async def test_only_missing_documents_of_a_batch_are_resent(
     ids = await create_ready(asleep, 5)
     await sandbox.fault("submit", "slow_before", seconds=600)
     await start(PORTAL_TIMEOUT_SECONDS="1", PORTAL_SETTLE_SECONDS="3")
-    await until(lambda: count_submits(sandbox))
+    await until(lambda: sandbox.count_calls("submit"))
     tin, request = await read_request(owner)
     entries = iter(json.loads(request.body)["documents"])
     for part in parts:
         sent = {"documents": list(itertools.islice(entries, part))}
         await sandbox.request(tin, "POST", "documentsubmissions/", json=sent)
-    before = await count_submits(sandbox)
+    before = await sandbox.count_calls("submit")
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 5}
     assert (
-        await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) - before == submits
+        await is_sent_once_each(sandbox, ids)
+        and await sandbox.count_calls("submit") - before == submits
     )
     found = await owner.fetchval(
         "select count(distinct submission_uid) from submissions"
@@ -414,7 +410,7 @@ async def test_unlisted_documents_are_found_on_the_receipt_of_a_listed_one(
         first["number"],
     )
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 1
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 1
 
 
 async def test_transient_error_keeps_the_batch_together(
@@ -423,7 +419,7 @@ async def test_transient_error_keeps_the_batch_together(
     await sandbox.fault("login", "error_before", times=2)
     await sandbox.fault("submit", "throttle", retry_after=1)
     await send_ready(6)
-    assert await count_submits(sandbox) == 2 and (await sandbox.calls())["calls"]["login"] == 3
+    assert await sandbox.count_calls("submit") == 2 and await sandbox.count_calls("login") == 3
 
 
 # Crashes
@@ -440,9 +436,9 @@ async def test_claim_on_a_merged_submission_sends_nothing(
     for other in await owner.fetch("select company_id, id from submissions where state = 'Merged'"):
         await send.send(own, Claim(other["company_id"], other["id"], 0))
         await send.send(own, Claim(other["company_id"], other["id"], 1))
-    assert await count_submits(sandbox) == 0
+    assert await sandbox.count_calls("submit") == 0
     await send.send(own, claim)
-    assert await count_submits(sandbox) == 1 and len(await sandbox.ledger()) == 3
+    assert await sandbox.count_calls("submit") == 1 and len(await sandbox.ledger()) == 3
 
 
 @pytest.mark.long

@@ -42,7 +42,7 @@ async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
         status, body = await submit(api, invoice_id, resubmit=False)
         assert (status, body["code"]) == (409, "already_cancelled")
         assert "has not changed since" in body["message"]
-    assert (await sandbox.calls())["calls"]["submit"] == 1
+    assert await sandbox.count_calls("submit") == 1
     assert (await get_invoice(api, invoice_id))["status"] == "Cancelled"
     assert (await submit(api, invoice_id, resubmit=True))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
@@ -50,7 +50,7 @@ async def test_a_late_submit_of_a_cancelled_invoice_sends_no_second_document(
     assert (await submit(api, invoice_id))[0] == 409
     assert (await request_json(api, "PUT", path, json={"reference": "R-1"}))[0] == 200
     assert (await submit(api, invoice_id))[0] == 200
-    assert (await sandbox.calls())["calls"]["submit"] == 3
+    assert await sandbox.count_calls("submit") == 3
 
 
 async def test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document(
@@ -67,10 +67,10 @@ async def test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document
     assert outcome == (200, "Cancelled", "already_cancelled")
     assert (await request_json(api, "PUT", path, json={}))[0] == 200
     assert (await submit(api, invoice_id))[0] == 409
-    assert (await sandbox.calls())["calls"]["submit"] == 1
+    assert await sandbox.count_calls("submit") == 1
     changes["reference"] = "ORDER-2"
     assert (await request_json(api, "PUT", path, json=changes))[1]["data"]["status"] == "Submitted"
-    assert (await sandbox.calls())["calls"]["submit"] == 2
+    assert await sandbox.count_calls("submit") == 2
 
 
 async def test_failed_cancellation_request_leaves_the_document_valid(
@@ -127,7 +127,7 @@ async def test_concurrent_cancellations_send_one_request(api: Client, sandbox: S
     invoice_id = await create_valid_invoice(api)
     answers = await asyncio.gather(*[cancel_latest(api, invoice_id) for _ in range(50)])
     assert sorted(status for status, _ in answers) == [200] + [403] * 49
-    assert (await sandbox.calls())["calls"]["state"] == 1
+    assert await sandbox.count_calls("state") == 1
 
 
 async def test_note_is_rejected_while_the_invoice_is_being_cancelled(
@@ -187,7 +187,7 @@ async def test_stale_poll_does_not_undo_a_cancellation(
     """The portal reported Valid before the cancellation; the report is processed afterwards."""
     invoice_id = await create_valid_invoice(api)
     await sandbox.fault("submission", "slow", seconds=0.5)
-    reads = (await sandbox.calls())["calls"]["submission"]
+    reads = await sandbox.count_calls("submission")
     await owner.execute("update submissions set not_before = now()")
     await owner.execute("notify submission_due")
     await until(sandbox.calls, lambda calls: calls["calls"]["submission"] > reads)
@@ -218,11 +218,6 @@ async def get_request_time(api: Client, invoice_id: int) -> str | None:
     return (await get_documents(api, invoice_id))[0]["cancellation_requested_at"]
 
 
-async def count_detail_requests(sandbox: Sandbox) -> int:
-    """Return how often the details of a document were read."""
-    return (await sandbox.calls())["calls"].get("details", 0)
-
-
 async def test_cancellation_that_the_portal_processes_late_is_found(
     patient: Client, sandbox: Sandbox
 ) -> None:
@@ -240,7 +235,7 @@ async def test_unclear_cancellation_is_polled_until_the_portal_shows_it(
     patient: Client, sandbox: Sandbox
 ) -> None:
     invoice_id = await cancel_unclearly(patient, sandbox)
-    await until(lambda: count_detail_requests(sandbox), lambda count: count >= 4)
+    await until(lambda: sandbox.count_calls("details"), lambda count: count >= 4)
     assert (await get_invoice(patient, invoice_id))["status"] == "Valid" and await get_request_time(
         patient, invoice_id
     )
@@ -258,7 +253,7 @@ async def test_notes_are_blocked_while_a_cancellation_is_unclear(
         draft = (await response.json())["data"]["id"]
     await lose_next_request(sandbox)
     assert await cancel_latest(patient, invoice_id) == UNKNOWN
-    await until(lambda: count_detail_requests(sandbox), lambda count: count >= 3)
+    await until(lambda: sandbox.count_calls("details"), lambda count: count >= 3)
     assert await request_note(patient, invoice_id) == 403
     status, body = await request_json(
         patient, "POST", f"/api/adjustment-notes/{draft}/submit-to-portal", json={}
@@ -342,7 +337,7 @@ async def test_concurrent_requests_share_an_unclear_cancellation(
     await sandbox.fault("state", "slow_before", seconds=600)
     answers = await asyncio.gather(*[cancel_latest(patient, invoice_id) for _ in range(10)])
     assert answers == [UNKNOWN] * 10
-    assert (await sandbox.calls())["calls"]["state"] == 1
+    assert await sandbox.count_calls("state") == 1
 
 
 @pytest.mark.parametrize("ahead, answer", [("30 seconds", UNKNOWN), ("1 hour", None)])
@@ -378,7 +373,7 @@ async def test_process_with_an_expired_claim_sends_no_cancellation(
     held_up = await start(background=False, PORTAL_LEASE_SECONDS="0.5")
     monkeypatch.setitem(failpoints._actions, "before_cancel_sent", lambda: time.sleep(1))
     assert (await cancel_latest(held_up, invoice_id))[0] == 400
-    assert (await sandbox.calls())["calls"].get("state", 0) == 0
+    assert await sandbox.count_calls("state") == 0
     await until(
         lambda: get_request_time(api, invoice_id), lambda requested_at: requested_at is None
     )

@@ -84,11 +84,6 @@ async def context(config: Config) -> AsyncIterator[CompanyContext]:
         )
 
 
-async def raw_calls(sandbox: Sandbox) -> int:
-    """Return how often the raw bytes of a document were fetched."""
-    return (await sandbox.calls())["calls"].get("raw", 0)
-
-
 async def entry_of(sandbox: Sandbox, uuid: str) -> dict[str, Any]:
     (entry,) = [entry for entry in await sandbox.ledger() if entry["uuid"] == uuid]
     return entry
@@ -254,7 +249,7 @@ async def test_document_is_adopted_by_its_bytes_if_the_tin_is_shared(
     api = await start()
     invoice_id = await create_lost_invoice(api, sandbox)
     await wait_until_status(api, invoice_id, "Valid")
-    assert await raw_calls(sandbox) >= 1
+    assert await sandbox.count_calls("raw") >= 1
 
 
 async def test_listing_row_proves_nothing_if_the_tin_is_shared(
@@ -302,7 +297,7 @@ async def test_listed_document_is_proven_by_its_bytes(lost: Lost, sandbox: Sandb
     assert [(one.uuid, one.via) for one in found.proven[lost.claim.id]] == [
         (lost.row.uuid, "search")
     ]
-    assert not found.unproven and not found.undecided and await raw_calls(sandbox) == 1
+    assert not found.unproven and not found.undecided and await sandbox.count_calls("raw") == 1
 
 
 @pytest.mark.parametrize(
@@ -321,7 +316,7 @@ async def test_document_that_only_shares_the_number_is_not_adopted(
         assert lost.row.issued_at
         changes = {"issued_at": lost.row.issued_at + timedelta(seconds=1)}
     found = await lost.match(**changes)
-    assert not found.proven and not found.unproven and await raw_calls(sandbox) == 0
+    assert not found.proven and not found.unproven and await sandbox.count_calls("raw") == 0
 
 
 async def test_uuid_of_another_document_is_not_adopted(
@@ -507,7 +502,7 @@ async def test_single_rejection_of_a_copy_needs_no_manual_review(
     await sandbox.fault("raw", **fault)
     api = await start(**QUICK)
     await wait_for_status(api, lost_and_valid, "Valid")
-    assert len(await sandbox.ledger()) == 1 and await raw_calls(sandbox) > 1
+    assert len(await sandbox.ledger()) == 1 and await sandbox.count_calls("raw") > 1
 
 
 async def test_copy_that_stays_missing_needs_manual_review(
@@ -517,7 +512,7 @@ async def test_copy_that_stays_missing_needs_manual_review(
     await start(**QUICK)
     error = "select last_error ->> 'code' from submissions where state = 'NeedsPerson'"
     assert await until(lambda: owner.fetchval(error)) == "NotProven"
-    assert await raw_calls(sandbox) > 1 and len(await sandbox.ledger()) == 1
+    assert await sandbox.count_calls("raw") > 1 and len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize(
@@ -552,7 +547,7 @@ async def test_many_unknown_outcomes_are_proven_by_listing_rows(
     await start()
     valid = "select count(*) from document_states where status = 'Valid'"
     assert await until(lambda: owner.fetchval(valid), lambda found: found == count, seconds=40)
-    assert await raw_calls(sandbox) == 0 and len(await sandbox.ledger()) == count
+    assert await sandbox.count_calls("raw") == 0 and len(await sandbox.ledger()) == count
 
 
 async def test_invalid_document_with_a_lost_response_shows_its_errors(

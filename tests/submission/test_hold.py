@@ -38,9 +38,7 @@ class RunService(Protocol):
 
     def __call__(
         self, url: str, background: bool = True, **more: str
-    ) -> AbstractAsyncContextManager[Client]:
-        """Run a service on a database."""
-        ...
+    ) -> AbstractAsyncContextManager[Client]: ...
 
 
 CopyDatabase = Callable[[], Awaitable[str]]

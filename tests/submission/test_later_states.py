@@ -25,10 +25,6 @@ STATES = "select array_agg(distinct state) from submissions"
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
-async def count_polls(sandbox: Sandbox) -> int:
-    return (await sandbox.calls())["calls"]["submission"]
-
-
 async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     start: StartService,
     company: Company,
@@ -58,10 +54,10 @@ async def test_a_comparison_ends_the_polls_of_the_valid_documents_that_it_lists(
     await run_command(config, reconcile)
     found = await owner.fetch("select id, state from submissions order by id")
     assert [(row["state"] == "Accepted") == (row["id"] == late) for row in found] == [True] * 3
-    polled = await count_polls(sandbox)
+    polled = await sandbox.count_calls("submission")
     await owner.execute("update submissions set not_before = now(); notify submission_due")
-    await until(lambda: count_polls(sandbox), lambda n: n > polled)
-    assert await count_polls(sandbox) == polled + 1
+    await until(lambda: sandbox.count_calls("submission"), lambda n: n > polled)
+    assert await sandbox.count_calls("submission") == polled + 1
 
 
 async def test_a_comparison_takes_over_rejections_and_cancellations(
@@ -73,7 +69,7 @@ async def test_a_comparison_takes_over_rejections_and_cancellations(
     await until(lambda: owner.fetchval("select bool_and(lease_until is null) from submissions"))
     await run_command(config, reconcile)
     assert await owner.fetchval(STATES) == ["Finished"]
-    polled = await count_polls(sandbox)
+    polled = await sandbox.count_calls("submission")
     (document,) = await get_documents(api, invoice_id)
     await sandbox.reject(document["uuid"], "Never ordered")
     await run_command(config, reconcile)
@@ -95,7 +91,7 @@ async def test_a_comparison_takes_over_rejections_and_cancellations(
         ),
     )
     assert [one["kind"] for one in result["companies"][0]["findings"]] == ["cancelled_elsewhere"]
-    assert await count_polls(sandbox) == polled
+    assert await sandbox.count_calls("submission") == polled
 
 
 async def test_a_comparison_shows_the_outcome_of_a_document_that_is_not_polled(
@@ -173,8 +169,8 @@ async def test_a_rejection_request_that_is_recorded_is_not_written_again(
     (requested,) = await until(
         lambda: get_documents(api, invoice_id), lambda found: found[0]["rejection_requested_at"]
     )
-    polled = await count_polls(sandbox)
-    await until(lambda: count_polls(sandbox), lambda n: n > polled + 2)
+    polled = await sandbox.count_calls("submission")
+    await until(lambda: sandbox.count_calls("submission"), lambda n: n > polled + 2)
     assert await get_documents(api, invoice_id) == [requested]
 
 

@@ -46,10 +46,6 @@ async def wait_for_releases(owner: asyncpg.Connection, n: int) -> None:
     await until(lambda: owner.fetchval(RELEASED), lambda released: released == n)
 
 
-async def count_searches(sandbox: Sandbox) -> int:
-    return (await sandbox.calls())["calls"].get("search", 0)
-
-
 async def test_many_holds_end_within_the_rate_limits(
     start: StartService, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
@@ -79,7 +75,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     api = await start(background=False)
     for code in (1, 2, 3):
         await create_submitted_invoice(api, code=code)
-    before = await count_searches(sandbox)
+    before = await sandbox.count_calls("search")
     await hold(owner)
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await sandbox.fault("search", "none")
@@ -88,7 +84,7 @@ async def test_refused_page_is_requested_again_and_the_pages_before_are_kept(
     await start(**LONG_LEASE)  # compares once
     await wait_for_releases(owner, 1)
     assert await owner.fetchval("select fence from comparisons") == 1  # one claim
-    assert await count_searches(sandbox) - before == 3 + 2 + 1
+    assert await sandbox.count_calls("search") - before == 3 + 2 + 1
 
 
 async def test_a_process_that_ends_does_not_wait_for_a_complete_comparison(
@@ -103,7 +99,7 @@ async def test_a_process_that_ends_does_not_wait_for_a_complete_comparison(
     await owner.execute("update sending_holds set since = since - interval '1 hour'")
     await sandbox.fault("search", "throttle", retry_after=600)
     api = await start(**LONG_LEASE)
-    await until(lambda: count_searches(sandbox))
+    await until(lambda: sandbox.count_calls("search"))
     assert await owner.fetchval("select lease_until is not null from comparisons")
     async with patience():
         await api.close()
@@ -215,7 +211,7 @@ async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_ve
     shown = await run_command(config, attention)
     assert shown["holds"] == [] and shown["conditions"] == []
     assert (await request_json(api, "GET", "/readyz"))[0] == 200
-    assert await count_searches(sandbox) == 0
+    assert await sandbox.count_calls("search") == 0
     await run_command(config, verify_tin, company.id)
     await wait_for_releases(owner, 1)
 

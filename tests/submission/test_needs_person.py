@@ -55,9 +55,7 @@ class Stuck:
 class MakeStuck(Protocol):
     """The type of the fixture make_stuck."""
 
-    def __call__(self, kind: str, **changes: Any) -> Awaitable[Stuck]:
-        """Return an invoice after a kind of fault."""
-        ...
+    def __call__(self, kind: str, **changes: Any) -> Awaitable[Stuck]: ...
 
 
 @pytest.fixture

@@ -74,10 +74,6 @@ async def get_senders(sandbox: Sandbox) -> list[str]:
     return [entry["clientId"] for entry in await sandbox.ledger()]
 
 
-async def count_logins(sandbox: Sandbox) -> int:
-    return (await sandbox.calls())["calls"].get("login", 0)
-
-
 @pytest.fixture
 async def api(start: StartService, sandbox: Sandbox) -> Client:
     """A client of a service whose company has a client of its own at the portal."""
@@ -161,7 +157,7 @@ async def test_credentials_without_a_secret_key_are_refused(
 ) -> None:
     api = await start()
     assert (await refuse_client(api))[0] == 409
-    assert await count_logins(sandbox) == 0
+    assert await sandbox.count_calls("login") == 0
 
 
 async def test_tests_of_credentials_are_limited(api: Client) -> None:
@@ -255,7 +251,7 @@ async def test_the_login_is_not_changed_while_a_document_is_under_way(
     await sandbox.settings(stuck=True)
     invoice_id = await create_submitted_invoice(api)
     assert await refuse_client(api) == (409, {"message": BUSY, "code": "tin_in_use"})
-    assert await count_logins(sandbox) == 1
+    assert await sandbox.count_calls("login") == 1
     await sandbox.settings(stuck=False)
     await wait_for_status(api, invoice_id, "Valid")
     await set_client(api)
@@ -428,7 +424,7 @@ async def test_a_pause_of_an_own_client_does_not_hold_other_companies(
         assert not each.app[SUBMISSION_CONTEXT].is_held("submit")
     await create_valid_invoice(other)
     assert (await submit(api, await create_invoice(api)))[0] == 400
-    assert (await sandbox.calls())["calls"]["submit"] == 2
+    assert await sandbox.count_calls("submit") == 2
 
 
 async def test_a_refused_own_login_pauses_only_its_own_credentials(
@@ -449,9 +445,9 @@ async def test_a_refused_own_login_pauses_only_its_own_credentials(
     refused = (await get_client(api))[1]["data"]["refused"]
     assert "not known" in refused["message"] and refused["retry_at"] > refused["since"]
     await create_valid_invoice(other)
-    logins = await count_logins(sandbox)
+    logins = await sandbox.count_calls("login")
     assert (await submit(api, await create_invoice(api)))[0] == 400
-    assert await count_logins(sandbox) == logins
+    assert await sandbox.count_calls("login") == logins
     (shown,) = (await run_command(read_config({**environment, **KEY}), reconcile.attention))[
         "refused_logins"
     ]
