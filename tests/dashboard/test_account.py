@@ -202,8 +202,7 @@ async def test_sign_ins_and_wrong_passwords_are_shown_with_their_address(
     site: Site, person: Visitor, owner: asyncpg.Connection
 ) -> None:
     await try_password(site, FAR, "wrong")
-    await person.get("/account")
-    row = person.words.partition("Sign-ins, links and passwords")[2]
+    row = (await person.read_words("/account")).partition("Sign-ins, links and passwords")[2]
     assert f"Wrong password entered {FAR}" in row
     assert f"Signed in by password {HOME}" in row
     assert (await list_entries(owner))[-2:] == [
@@ -328,8 +327,7 @@ async def test_a_link_that_a_colleague_made_is_shown_until_it_was_seen(
         await person.sign_in(EMAIL)
         assert notice not in person.words
         await make_link(boss, owner)
-        await person.get("/")
-        assert notice in person.words
+        assert notice in await person.read_words("/")
 
 
 @pytest.mark.parametrize("until", ["", "x", "0", "9" * 17, "9" * 18, "9" * 30, "foreign"])

@@ -13,11 +13,6 @@ from tests.harness.visitors import Visitor
 UNSHOWN = {"id", "created_at", "updated_at", "tin", "setting"}
 
 
-async def _read_words(visitor: Visitor, path: str) -> str:
-    await visitor.get(path)
-    return visitor.words
-
-
 async def test_old_and_new_values_of_settings_are_shown_in_words(
     admin: Visitor, site: Client
 ) -> None:
@@ -28,7 +23,7 @@ async def test_old_and_new_values_of_settings_are_shown_in_words(
     taxes = [{"tax_type": "02", "tax_rate": 8}]
     body = {"setting": setting, "default_tax_types_and_rates": taxes}
     await expect(site, 200, "PUT", "/api/companies", json=body)
-    text = await _read_words(admin, "/settings/activity")
+    text = await admin.read_words("/settings/activity")
     assert "City: from Ipoh to <b>Klang</b>" in text and "<b>Klang" not in admin.text
     assert "Prefix of Invoices: from INV- to X-" in text
     assert "Automatic submission: from no to yes" in text
@@ -45,7 +40,7 @@ async def test_changes_of_a_webhook_are_shown_without_its_secret(
     path = f"/api/webhooks/{made['data']['id']}"
     await expect(site, 200, "PUT", path, json=change)
     await expect(site, 200, "POST", f"{path}/rotate-secret", json={})
-    text = await _read_words(admin, "/settings/activity")
+    text = await admin.read_words("/settings/activity")
     assert "URL: https://hooks.example.com/in" in text
     assert "Description" not in text and "None" not in text
     assert "Event types: from all to invoice.valid" in text and "Enabled: from yes to no" in text
@@ -58,7 +53,7 @@ async def test_the_page_of_a_document_shows_who_cancelled_it_and_why(
     invoice_id = await create_valid_invoice(site, code=4711)
     assert (await cancel_latest(site, invoice_id, reason="Wrong buyer"))[0] == 200
     for path in (f"/invoices/{invoice_id}", "/settings/activity"):
-        text = await _read_words(admin, path)
+        text = await admin.read_words(path)
         assert "cancelled invoice 4711 Reason: Wrong buyer" in text
 
 
@@ -68,7 +63,7 @@ async def test_entries_link_to_the_pages_of_documents_that_exist(
     kept = await create_valid_invoice(site, code=4711)
     deleted = await create_invoice(site, code=4712)
     await expect(site, 200, "DELETE", f"/api/invoices/{deleted}")
-    text = await _read_words(admin, "/settings/activity")
+    text = await admin.read_words("/settings/activity")
     assert "submitted invoice 4711" in text and "deleted invoice 4712" in text
     assert f'href="/invoices/{kept}"' in admin.text
     assert f'href="/invoices/{deleted}"' not in admin.text
@@ -99,7 +94,7 @@ async def test_creates_changes_and_decisions_are_shown_with_person_and_address(
     for choice in ("reject", "reopen", "approve"):
         await admin.fill_in("/requests", path=f"/requests/{request_id}/{choice}")
     for path in (f"/invoices/{invoice_id}", "/settings/activity"):
-        text = await _read_words(admin, path)
+        text = await admin.read_words(path)
         assert "created invoice 4711 127.0.0.1" in text
         assert "admin changed invoice 4711 127.0.0.1" in text
     for done in ("rejected", "made", "approved"):

@@ -17,7 +17,6 @@ from tests.conftest import Client, Sandbox, StartService
 from tests.dashboard.test_invoice_form import FormReader, read_etag
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer
-from tests.harness.visitors import Visitor
 from tests.submission.test_submission import STRANGER
 
 WAIT = "please do not issue it again"
@@ -113,12 +112,7 @@ async def test_a_submission_has_one_true_sentence(
     assert ("The document is saved." in member.words) == (
         button != "submit" and outcome != "accepted"
     )
-    check_words(await _read_words(member, place), reason)
-
-
-async def _read_words(visitor: Visitor, path: str) -> str:
-    await visitor.get(path)
-    return visitor.words
+    check_words(await member.read_words(place), reason)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +136,10 @@ async def test_each_state_of_an_open_submission_has_its_sentence(
     stored = "Queued" if state == "held" else state
     await world.owner.execute("update submissions set state = $1", stored)
     for query in ("", "?notice=submit", "?notice=save_submit", "?notice=created"):
-        words = await _read_words(member, f"/invoices/{invoice_id}{query}")
+        words = await member.read_words(f"/invoices/{invoice_id}{query}")
         check_words(words, sentence, WAIT)
     if state in ("Uncertain", "NeedsPerson"):
-        check_words(await _read_words(member, "/"), sentence, WAIT)
+        check_words(await member.read_words("/"), sentence, WAIT)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +163,7 @@ async def test_a_notice_follows_the_present_status(
     site = await start()
     invoice_id = await _make_status(site, status)
     member = await sign_in(site, "member")
-    words = await _read_words(member, f"/invoices/{invoice_id}?notice={notice}")
+    words = await member.read_words(f"/invoices/{invoice_id}?notice={notice}")
     check_words(words, sentence)
     assert ("saved as a draft" in words) == (status == "Draft" and notice == "created")
     assert ("is cancelled." in words) == (status == "Cancelled")

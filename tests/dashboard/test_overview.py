@@ -14,7 +14,7 @@ from tests.api_invoices import (
     create_valid_invoice,
 )
 from tests.api_requests import expect, request_json, submit
-from tests.conftest import Client, StartService, patience
+from tests.conftest import Client, StartService, until
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, note
 from tests.harness.visitors import Visitor
@@ -36,21 +36,13 @@ async def visitor(site: Client, sign_in: SignIn) -> Visitor:
     return await sign_in(site, "reader")
 
 
-async def read_overview(visitor: Visitor) -> str:
-    await visitor.get("/")
-    return visitor.words
-
-
 async def wait_for_text(visitor: Visitor, text: str) -> str:
     """Return the words of the overview once a text is among them."""
-    async with patience():
-        while text not in (words := await read_overview(visitor)):
-            pass
-    return words
+    return await until(lambda: visitor.read_words("/"), lambda words: text in words)
 
 
 async def test_a_company_without_documents_needs_no_attention(visitor: Visitor) -> None:
-    text = await read_overview(visitor)
+    text = await visitor.read_words("/")
     assert "Nothing needs your attention." in text
     assert "No valid documents in this month yet." in text
 
@@ -71,7 +63,7 @@ async def test_taxes_of_valid_documents_are_summed_less_credit_notes(
 ) -> None:
     invoice_id = await create_valid_invoice(site)
     await create_invoice(site)  # a draft
-    assert "Service Tax 8% MYR 97.00 MYR 7.76" in (await read_overview(visitor))
+    assert "Service Tax 8% MYR 97.00 MYR 7.76" in await visitor.read_words("/")
     path = f"/api/invoices/{invoice_id}/adjustment-note"
     _, answer = await request_json(site, "POST", path, json=note())
     note_id = answer["data"]["id"]
@@ -84,7 +76,7 @@ async def test_open_sales_and_pending_requests_are_named(visitor: Visitor, site:
     await create_sale(site)
     request = {"invoiceCode": "4711", "type": "LOCAL_INDIVIDUAL", "name": "Siti"}
     await expect(site, 201, "POST", "/api/einvoice-requests", json=request)
-    text = await read_overview(visitor)
+    text = await visitor.read_words("/")
     assert "Sales of last month are not consolidated yet" in text
     assert "Buyers who ask for an e-invoice: 1" in text
 
@@ -104,7 +96,7 @@ async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
         await create_invoice(late, issueDateTime=LATE.isoformat(), buyer=public) for _ in range(2)
     ]
     await create_invoice(late, issueDateTime=LATE.isoformat(), buyer=buyer())
-    text = await read_overview(reader)
+    text = await reader.read_words("/")
     assert f"Overdue: sales of {LATE:%B %Y} are not consolidated" in text
     assert "The last day was 7 " in text and "submit it individually" in text
     assert '<li class="bad">' in reader.text
@@ -112,7 +104,7 @@ async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
     assert reader.status == 200 and all(f"/invoices/{each}" in reader.text for each in own)
     for invoice_id in own:
         await expect(late, 200, "DELETE", f"/api/invoices/{invoice_id}")
-    assert "Overdue" not in await read_overview(reader)
+    assert "Overdue" not in await reader.read_words("/")
 
 
 async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
@@ -127,10 +119,10 @@ async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
     }
     await expect(site, 201, "POST", "/api/consolidated-invoices", json=body)
     words = f"The consolidated invoice of {LATE:%B %Y} is not submitted yet"
-    assert words in await read_overview(visitor)
+    assert words in await visitor.read_words("/")
     late = await start(CONSOLIDATION_DAYS="7")
     reader = await sign_in(late, "reader")
-    text = await read_overview(reader)
+    text = await reader.read_words("/")
     assert f"Overdue: the consolidated invoice of {LATE:%B %Y} was not submitted" in text
     assert "delete it, which frees its sales" in text and '<li class="bad">' in reader.text
 

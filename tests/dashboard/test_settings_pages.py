@@ -360,7 +360,7 @@ async def test_the_connection_to_the_portal_is_tested(
     for number in (1, 2):  # The answer of the first test is not used for the second.
         await admin.post(PORTAL)
         assert "The portal accepts the credentials" in admin.text
-        assert (await sandbox.calls())["calls"]["tin"] == number
+        assert await sandbox.count_calls("tin") == number
     await expect(site, 200, "PUT", "/api/companies", json={"registration_number": "199901012345"})
     await admin.post(PORTAL)
     assert "does not know the TIN C20880050010 with BRN 199901012345" in admin.text
@@ -396,8 +396,7 @@ async def test_own_portal_credentials_are_stored_shown_and_removed(
     assert admin.path == PORTAL and "The operator's client is used again." in admin.words
     await admin.post(f"{PORTAL}/credentials/remove")
     assert admin.status == 404 and 'class="notice bad" role="alert"' in admin.text
-    await admin.get("/settings/activity")
-    assert "stored portal credentials own-client" in admin.words
+    assert "stored portal credentials own-client" in await admin.read_words("/settings/activity")
 
 
 @pytest.mark.parametrize(
@@ -437,8 +436,7 @@ async def test_a_refused_own_login_is_shown_on_the_page(
     await sandbox.send("POST", "tokens/expire", {})
     await admin.post(PORTAL)
     assert "The company's own portal credentials do not work. User blocked." in admin.words
-    await admin.get(PORTAL)
-    assert "The portal has refused these credentials since" in admin.words
+    assert "The portal has refused these credentials since" in await admin.read_words(PORTAL)
 
 
 @pytest.mark.parametrize("path", SECRETS)

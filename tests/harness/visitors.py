@@ -64,6 +64,11 @@ class Visitor:
         async with self._session.get(self._base.join(URL(path, encoded=True))) as response:
             return await self._keep(response)
 
+    async def read_words(self, path: str) -> str:
+        """Open a page, and return its words."""
+        await self.get(path)
+        return self.words
+
     async def post(
         self,
         path: str,

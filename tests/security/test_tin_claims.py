@@ -108,18 +108,14 @@ async def test_a_lost_claim_needs_attention(
     visitor = await sign_in(await start(), "reader")
     title = f"The TIN {OTHER} was verified for another company"
     await owner.execute("update companies set tin_code = $1, tin_verified_at = null", OTHER)
-    await visitor.get("/")
-    assert title not in visitor.words
+    assert title not in await visitor.read_words("/")
     other = await make_company(environment, tin_code=OTHER)
-    await visitor.get("/")
-    assert title in visitor.words
+    assert title in await visitor.read_words("/")
     await run_command(config, share_tin, OTHER, "Two branches")
-    await visitor.get("/")
-    assert title not in visitor.words
+    assert title not in await visitor.read_words("/")
     await run_command(config, unshare_tin, OTHER)
     await owner.execute("update companies set tin_code = $2 where id = $1", other.id, OWN)
-    await visitor.get("/")
-    assert title not in visitor.words
+    assert title not in await visitor.read_words("/")
 
 
 async def test_of_concurrent_verifications_of_one_tin_one_succeeds(
