@@ -83,9 +83,7 @@ class HasKey(Protocol):
     """An owner of an API key."""
 
     @property
-    def key(self) -> str:
-        """Return the text of the key."""
-        ...
+    def key(self) -> str: ...
 
 
 class StartService:
@@ -100,16 +98,12 @@ class StartService:
 
     # Two overloads, because a dictionary of variables would otherwise match `background`.
     @overload
-    async def __call__(self, company: HasKey | None = None, /, **variables: str) -> Client:
-        """Start a service and return a client of it with a company's key, or the test's own."""
-        ...
+    async def __call__(self, company: HasKey | None = None, /, **variables: str) -> Client: ...
 
     @overload
     async def __call__(
         self, company: HasKey | None = None, /, *, background: bool, **variables: str
-    ) -> Client:
-        """Start a service with or without background work."""
-        ...
+    ) -> Client: ...
 
     async def __call__(
         self, company: HasKey | None = None, /, *, background: Any = True, **variables: str

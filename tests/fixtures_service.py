@@ -35,17 +35,13 @@ from tests.harness.processes import Finished, Service, run_command
 class StartProcess(Protocol):
     """The type of the fixture services."""
 
-    def __call__(self, **variables: str) -> Awaitable[Service]:
-        """Start a process of the service."""
-        ...
+    def __call__(self, **variables: str) -> Awaitable[Service]: ...
 
 
 class RunCommand(Protocol):
     """The type of the fixture command."""
 
-    def __call__(self, *arguments: object, **variables: str) -> Awaitable[Finished]:
-        """Run a command with environment variables."""
-        ...
+    def __call__(self, *arguments: object, **variables: str) -> Awaitable[Finished]: ...
 
 
 @pytest.fixture

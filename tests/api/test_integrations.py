@@ -36,9 +36,7 @@ QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Rese
 class OpenPortal(Protocol):
     """The type of the fixture open_portal."""
 
-    def __call__(self, account: HasKey, **settings: str) -> Awaitable[Client]:
-        """Start a service and return a client of it with an account's key."""
-        ...
+    def __call__(self, account: HasKey, **settings: str) -> Awaitable[Client]: ...
 
 
 @pytest.fixture

@@ -127,11 +127,8 @@ class ChaosRun:
         installation, size = self._installation, self._size
         progress = Progress(size, installation.factor)
         installation.receiver.fails = True
-        installation.proxy.lost, installation.proxy.cut, installation.proxy.silent = (
-            LOST,
-            CUT,
-            SILENT,
-        )
+        proxy = installation.proxy
+        proxy.lost, proxy.cut, proxy.silent = LOST, CUT, SILENT
         async with asyncio.TaskGroup() as group:
             for actor in tasks.make_tasks(installation):
                 group.create_task(actor)

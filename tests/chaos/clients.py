@@ -178,7 +178,7 @@ class Clients:
                 await asyncio.sleep(PAUSE)
 
     async def _is_valid(self, record: Record) -> bool:
-        answer = await self._send_for(record, "GET", "", None)
+        answer = await self._send_for(record, "GET")
         return answer.status == 200 and answer.body["status"] == "Valid"
 
     async def repeat_unanswered(self, writers: int) -> None:
@@ -243,7 +243,7 @@ class Clients:
         await self._submit_until_acknowledged(invoice)
         if not await self._becomes_valid(invoice):
             return
-        await self._create_and_submit_note(invoice, invoice.type)
+        await self._create_and_submit_note(invoice)
 
     async def play_note_during_cancellation(self) -> None:
         """Cancel an invoice and submit a note against it concurrently; one must wait or fail."""
@@ -252,9 +252,7 @@ class Clients:
             return
         await self._submit_until_acknowledged(invoice)
         if await self._becomes_valid(invoice):
-            await asyncio.gather(
-                self._cancel(invoice), self._create_and_submit_note(invoice, invoice.type)
-            )
+            await asyncio.gather(self._cancel(invoice), self._create_and_submit_note(invoice))
 
     async def play_consolidated_invoice(self) -> None:
         """Consolidate two sales of last month and submit the result, sometimes with a note."""
@@ -281,7 +279,7 @@ class Clients:
             return
         await self._submit_until_acknowledged(record)
         if self._random.random() < 0.3 and await self._becomes_valid(record):
-            await self._create_and_submit_note(record, record.type, classification="004")
+            await self._create_and_submit_note(record, "004")
         await self._continue(record)
 
     async def play_buyer_request(self) -> None:
@@ -294,16 +292,14 @@ class Clients:
                 return
             await asyncio.sleep(PAUSE)
 
-    async def _create_and_submit_note(
-        self, target: Record, target_type: str, classification: str = "022"
-    ) -> None:
+    async def _create_and_submit_note(self, target: Record, classification: str = "022") -> None:
         record = Record(
             target.company, next(self._codes), kind=NOTE, type=self._random.choice(NOTE_TYPES)
         )
         record.text = first_text(record)
         unit = {"code": "KGM", "price": 1, "count": 1}
         body = {
-            "targetInvoiceType": target_type,
+            "targetInvoiceType": target.type,
             "type": record.type,
             "adjustmentNoteCode": record.code,
             "adjustmentNoteIssueDate": now(),
@@ -344,24 +340,20 @@ class Clients:
 
     async def _create_invoice(self, automatic: bool = False, **more: Any) -> Record | None:
         record_type = self._random.choice(("INVOICE", "INVOICE", "SELF_BILLED_INVOICE"))
-        company = self._pick_company(automatic)
-        record = Record(company["id"], next(self._codes), type=record_type)
-        record.text = first_text(record)
-        body = invoice_body(record.code, record.text, record_type, **more)
-        return await self._create(record, INVOICE.path, body)
+        return await self._create_invoice_of(self._pick_company(automatic), record_type, **more)
 
     async def _create_sale(self, company: Company, sale_type: str) -> Record | None:
         """Create an invoice of last month to the general public, which can be consolidated."""
-        record = Record(company["id"], next(self._codes), type=sale_type)
-        record.text = first_text(record)
         party = "buyer" if sale_type == "INVOICE" else "supplier"
-        body = {
-            "type": sale_type,
-            "code": record.code,
-            "issueDateTime": last_month(),
-            party: {"type": "GENERAL_PUBLIC"},
-            "lineItems": [line(description=record.text)],
-        }
+        more = {"issueDateTime": last_month(), party: {"type": "GENERAL_PUBLIC"}}
+        return await self._create_invoice_of(company, sale_type, **more)
+
+    async def _create_invoice_of(
+        self, company: Company, record_type: str, **more: Any
+    ) -> Record | None:
+        record = Record(company["id"], next(self._codes), type=record_type)
+        record.text = first_text(record)
+        body = invoice_body(record.code, record.text, record_type, **more)
         return await self._create(record, INVOICE.path, body)
 
     async def _create(self, record: Record, path: str, body: Body) -> Record | None:
@@ -416,7 +408,7 @@ class Clients:
     async def _becomes_valid(self, record: Record) -> bool:
         """Wait until the record is Valid. Return False if it does not become Valid in time."""
         for _ in range(20):
-            answer = await self._send_for(record, "GET", "", None)
+            answer = await self._send_for(record, "GET")
             if answer.status == 200:
                 record.seen_statuses.add(answer.body["status"])
                 if answer.body["status"] not in ("Submitting", "Submitted"):
@@ -468,7 +460,7 @@ class Clients:
         items = [line(description=text)]
         if record.kind is NOTE:
             items[0]["unit"] = {"code": "KGM", "price": 1, "count": 1}
-        status = (await self._send_for(record, "PUT", "", {"lineItems": items})).status
+        status = (await self._send_for(record, "PUT", {"lineItems": items})).status
         record.possible_updates += status in UNKNOWN
         if status not in UNKNOWN:
             record.possible.discard(text)
@@ -477,14 +469,14 @@ class Clients:
             record.updates += 1
 
     async def _delete(self, record: Record) -> None:
-        status = (await self._send_for(record, "DELETE", "", None)).status
+        status = (await self._send_for(record, "DELETE")).status
         record.is_deleted |= status == 200
         record.may_be_deleted |= status in UNKNOWN
 
-    async def _send_for(self, record: Record, method: str, path: str, body: Body | None) -> Answer:
-        answer = await self._send(record.company, method, f"{record.path}{path}", body)
+    async def _send_for(self, record: Record, method: str, body: Body | None = None) -> Answer:
+        answer = await self._send(record.company, method, record.path, body)
         if method != "GET":
-            record.history.append(f"{method}{path} {answer.status}")
+            record.history.append(f"{method} {answer.status}")
         return answer
 
     async def _send(
@@ -562,26 +554,21 @@ class Clients:
 #: Scenes of writers. A scene that is listed twice is played twice as often.
 Scene = Callable[[Clients], Awaitable[None]]
 SCENES: tuple[Scene, ...] = (
-    *[Clients.play_submit_immediately, Clients.play_submit_immediately],
-    *[
-        Clients.play_automatic_submission,
-        Clients.play_automatic_submission,
-        Clients.play_automatic_submission,
-    ],
-    *[Clients.play_submit_later, Clients.play_submit_later],
+    *[Clients.play_submit_immediately] * 2,
+    *[Clients.play_automatic_submission] * 3,
+    *[Clients.play_submit_later] * 2,
     Clients.play_concurrent_submits,
     Clients.play_draft,
     Clients.play_buyer_request,
-    *[Clients.play_note, Clients.play_note],
+    *[Clients.play_note] * 2,
     Clients.play_note_during_cancellation,
-    *[Clients.play_consolidated_invoice, Clients.play_consolidated_invoice],
+    *[Clients.play_consolidated_invoice] * 2,
 )
 #: Scenes with promised submissions only. A submission that was reported as failed is released when
 #: its document seems absent, which is wrong if the settling time is too short.
 PROMISED_SCENES: tuple[Scene, ...] = (
     Clients.play_submit_immediately,
-    Clients.play_automatic_submission,
-    Clients.play_automatic_submission,
+    *[Clients.play_automatic_submission] * 2,
     Clients.play_draft,
     Clients.play_buyer_request,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -9,18 +10,18 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from service.commands.serve import DEMO_COMPANY
-from service.config import Config, read_config
+from service.config import read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
 from service.db.transactions import Database
-from tests.harness.companies import add_company, make_tin
+from tests.harness.companies import AUTOMATIC, add_company, make_tin
 from tests.harness.environments import make_environment
 from tests.harness.failing import run_command
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import free_port
 from tests.harness.sandbox import Administration, fetch_token
 
-from . import judge, naive, schedule
+from . import naive, schedule
 from .clients import Company
 from .counters import Counters
 from .processes import MARKS, Command, PlannedProcess
@@ -95,9 +96,12 @@ class Installation:
         self.environment = self._make_environment()
         config = read_config(self.environment)
         async with connected_pool(config.database_url, 2) as pool:
-            self.companies = [await _add_company(config, Database(pool), tin) for tin in TINS]
-        self.companies[-1]["automatic"] = True
-        await judge.submit_automatically(self.postgres.url, self.companies[-1]["id"])
+            self.companies = [
+                asdict(await add_company(config, Database(pool), tin_code=tin))
+                | {"automatic": tin == TINS[-1]}
+                for tin in TINS
+            ]
+        await self.postgres.execute(f"{AUTOMATIC} where tin_code = '{TINS[-1]}'")
         self._ports = [free_port() for _ in range(SERVICES)]
         await self._start_services()
         await self.receiver.subscribe(self.services[0].base, self.companies)
@@ -165,14 +169,3 @@ class Installation:
         }
         commands = [Command(f"naive-{number}", naive.main, environment) for number in range(NAIVE)]
         self.naive = [self._make_process(command) for command in commands]
-
-
-async def _add_company(config: Config, database: Database, tin: str) -> Company:
-    """Create a company with an API key."""
-    company = await add_company(config, database, tin_code=tin)
-    return {
-        "id": company.id,
-        "key": company.key,
-        "key_id": company.key_id,
-        "automatic": False,
-    }

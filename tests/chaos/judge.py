@@ -13,7 +13,7 @@ import asyncpg
 from service.commands.bootstrap import run_command
 from service.commands.reconcile import reconcile
 from service.config import read_config
-from tests.harness.databases import ask, open_connection
+from tests.harness.databases import ask
 
 from . import rules
 from .clients import Record
@@ -21,12 +21,6 @@ from .counters import Counters
 from .facts import Entry, Facts, sql
 
 CLOSED = {"Invalid", "Cancelled"}
-
-
-async def submit_automatically(url: str, company_id: int) -> None:
-    """Set a company to submit ready documents automatically."""
-    async with open_connection(url) as conn:
-        await sql.company_automatic(conn, company_id=company_id)
 
 
 async def most_claims(url: str) -> int:

@@ -1,8 +1,5 @@
 -- Rows of all companies that the judge reads, as a login without row-level security.
 
--- name: company_automatic :exec
-update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}' where id = :company_id;
-
 -- name: records_all :many
 -- Return all invoices, adjustment notes, consolidated invoices and e-invoice requests, also deleted
 -- ones.

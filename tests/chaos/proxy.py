@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol
+from random import Random
 
 from .counters import Counters
 
@@ -11,12 +11,6 @@ COMMIT = b"Q\x00\x00\x00\x0bcommit\x00"
 CHUNK = 65536
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class RandomSource(Protocol):
-    """A source of random numbers from 0 to 1."""
-
-    def random(self) -> float: ...
 
 
 class Proxy:
@@ -30,7 +24,7 @@ class Proxy:
     """
 
     def __init__(
-        self, target: int, random: RandomSource, counters: Counters, silence: float = 5.0
+        self, target: int, random: Random, counters: Counters, silence: float = 5.0
     ) -> None:
         self.silence = silence
         self._target, self._random, self._counters = target, random, counters

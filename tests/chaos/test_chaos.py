@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -51,9 +52,7 @@ async def acknowledged(api: Client, company: Company) -> Record:
 class Judge(Protocol):
     """The type of the fixture judged."""
 
-    def __call__(self, detects: bool = False) -> Awaitable[set[str]]:
-        """Return the names of the violated rules."""
-        ...
+    def __call__(self, detects: bool = False) -> Awaitable[set[str]]: ...
 
 
 @pytest.fixture
@@ -183,19 +182,13 @@ async def test_judge_compares_the_adjusted_amount_with_the_notes(
     assert await judged() == ({"adjusted_amounts"} if statement != "select" else set())
 
 
-def add_claim(acknowledged: Record, claim: dict[str, Any]) -> None:
-    """Let a client claim that more was acknowledged."""
-    for name, value in claim.items():
-        setattr(acknowledged, name, value)
-
-
 @pytest.mark.parametrize(
     "claim", [{"cancels": 1}, {"is_deleted": True}, {"updates": 1}, {"seen_statuses": {"Invalid"}}]
 )
 async def test_judge_reports_acknowledged_changes_without_an_event(
     judged: Judge, acknowledged: Record, claim: dict[str, Any]
 ) -> None:
-    add_claim(acknowledged, claim)
+    vars(acknowledged).update(claim)
     assert "acknowledged_events" in await judged()
 
 
@@ -354,7 +347,7 @@ async def test_judge_reports_an_unknown_cancellation(
 async def test_judge_reports_acknowledged_changes_that_are_missing(
     judged: Judge, acknowledged: Record, claim: dict[str, Any]
 ) -> None:
-    add_claim(acknowledged, claim)
+    vars(acknowledged).update(claim)
     assert "acknowledged_lost" in await judged()
 
 
@@ -382,7 +375,7 @@ async def send_again(sandbox: Sandbox, body: bytes) -> None:
         pass
 
 
-class Always:
+class Always(Random):
     """A random source in which every event happens."""
 
     def random(self) -> float:

@@ -46,7 +46,11 @@ def list_doors(installation: Installation) -> Iterator[Door]:
 async def _run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     async with open_installation() as installation:
-        doors = [door for door in list_doors(installation) if _is_selected(door, options.only)]
+        doors = [
+            door
+            for door in list_doors(installation)
+            if any(text in door.name for text in options.only or [""])
+        ]
         if options.list:
             print("\n".join(door.name for door in doors))
             return 0
@@ -58,10 +62,6 @@ async def _run(options: argparse.Namespace) -> int:
                 print(_describe(verdicts[-1]), flush=True)
     _print_summary(verdicts, time.monotonic() - began)
     return 1 if any(verdict.failure for verdict in verdicts) else 0
-
-
-def _is_selected(door: Door, texts: Sequence[str]) -> bool:
-    return not texts or any(text in door.name for text in texts)
 
 
 def _describe(verdict: Verdict) -> str:

@@ -250,21 +250,16 @@ def list_form_shapes() -> Mapping[str, tuple[Make, str]]:
         "NUL characters": lambda size: b"%00" * (size // 3),
         "not UTF-8": lambda size: b"%ff" * (size // 3),
     }
+    # Letters after a hyphen: in punycode, as many characters to insert.
     charsets = {
-        f"charset {charset}": (_make_letters, f"{FORM_TYPE}; charset={charset}")
+        f"charset {charset}": (lambda size: b"-" + b"a" * size, f"{FORM_TYPE}; charset={charset}")
         for charset in CHARSETS
     }
-    multipart = (_make_multipart, "multipart/form-data; boundary=a")
     return {
         **{name: (make, FORM_TYPE) for name, make in shapes.items()},
         **charsets,
-        "multipart": multipart,
+        "multipart": (_make_multipart, "multipart/form-data; boundary=a"),
     }
-
-
-def _make_letters(size: int) -> bytes:
-    """Return letters after a hyphen: in punycode, as many characters to insert."""
-    return b"-" + b"a" * size
 
 
 def _make_multipart(size: int) -> bytes:

@@ -428,14 +428,12 @@ class World(Tables):
         request, nor between a failover and the hold: nothing could notice it.
         """
         self.has_clock_steps = True
+        jobs = [process.job for process in self.processes if isinstance(process.job, Job)]
+        is_sending = any(job.request and job.is_admitted for job in jobs)
         if clock == "portal":
             self.portal.ahead = seconds(number)
-        elif self.identity == self.timeline and not self._is_sending():
+        elif self.identity == self.timeline and not is_sending:
             self.ahead = seconds(number)
-
-    def _is_sending(self) -> bool:
-        jobs = [process.job for process in self.processes if isinstance(process.job, Job)]
-        return any(job.request and job.is_admitted for job in jobs)
 
     def _notice_database(self, at_once: bool = False) -> None:
         """Hold sending once a process notices that the database is another one."""
@@ -541,7 +539,8 @@ class World(Tables):
         except StopIteration as end:
             job.request = None
             for event in end.value:
-                self._write_all(job)
+                while job.commands and self._claimed(job):  # Those of the event before.
+                    self._carry_out(job, job.commands.pop(0))
                 self._hear(job, event)
 
     def finish_job(self, process: Process) -> None:
@@ -555,11 +554,6 @@ class World(Tables):
         if isinstance(event, Claimed) and not commands:
             job.request = REQUESTS[submission.state](self, job)
             job.request.send(None)
-
-    def _write_all(self, job: Job) -> None:
-        """Carry out the commands between two events of one look."""
-        while job.commands and self._claimed(job):
-            self._carry_out(job, job.commands.pop(0))
 
     def _claimed(self, job: Job) -> Row | None:
         """Return the row of a job whose claim is valid."""
@@ -590,11 +584,9 @@ class World(Tables):
             case ReleaseClaim():
                 self._release(job, command)
 
-    def _add(self, submission: Submission) -> int:
-        submission_id = self._next("submissions")
+    def _add(self, submission: Submission) -> None:
         body = tuple(self.origins[doc.id].content for doc in submission.docs)
-        self.rows[submission_id] = Row(submission, body, self.now, self.now)
-        return submission_id
+        self.rows[self._next("submissions")] = Row(submission, body, self.now, self.now)
 
     def _load(self, submission_id: int) -> Submission:
         submission = self.rows[submission_id].submission
@@ -713,19 +705,15 @@ class World(Tables):
 
     def store_verdict(self, verdict: comparison_rules.Verdict, until: datetime) -> None:
         """Store what a comparison found about submissions."""
+        for submission_id, listed in (*verdict.adopt.items(), *verdict.sightings):
+            row = self.rows.get(submission_id)
+            for doc in row.submission.docs if row else ():
+                if doc.number == listed.number:
+                    self.keep_sighting(Sighting(doc.id, listed.uuid, None, "listed"))
         for submission_id, listed in verdict.adopt.items():
-            self._keep_listed(submission_id, listed.number, listed.uuid)
             self.adopt(submission_id, listed.received_at or until, self.now)
         for submission_id in verdict.stop:
             self.stop(submission_id)
-        for submission_id, listed in verdict.sightings:
-            self._keep_listed(submission_id, listed.number, listed.uuid)
-
-    def _keep_listed(self, submission_id: int, number: str, uuid: str) -> None:
-        row = self.rows.get(submission_id)
-        for doc in row.submission.docs if row else ():
-            if doc.number == number:
-                self.keep_sighting(Sighting(doc.id, uuid, None, "listed"))
 
     def end_comparison(self, fence: int, compared_at: datetime) -> None:
         """Record a complete comparison and end the hold: comparison_done, comparison_end."""
@@ -1011,7 +999,11 @@ class World(Tables):
         compared_at = self.comparison.compared_at
         until = max([began, *(entry.sent for entry in self.portal.ledger)])
         is_covered = compared_at is not None and compared_at > until + self.times.portal_settle
-        return is_covered or not self.portal.ledger or not any(map(_was_sent, self.rows.values()))
+        return (
+            is_covered
+            or not self.portal.ledger
+            or not any(row.submission.first_sent_at for row in self.rows.values())
+        )
 
     def _resolve_findings(self) -> None:
         """Cancel the documents at the portal that the findings name, as a person would."""
@@ -1131,10 +1123,6 @@ def create_parts(submission: Submission, write: Write) -> list[Submission]:
         )
         for part in write.parts
     ]
-
-
-def _was_sent(row: Row) -> bool:
-    return row.submission.first_sent_at is not None
 
 
 def schedule(
