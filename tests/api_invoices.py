@@ -11,10 +11,7 @@ from tests.harness.sandbox import Administration
 
 async def create_invoice(api: AnyClient, **changes: Any) -> int:
     """Create an invoice and return its id."""
-    async with api.post("/api/invoices", json=invoice(**changes)) as response:
-        body = await response.json()
-        assert response.status == 201, body
-        return body["data"]["id"]
+    return (await create_record(api, "/api/invoices", **invoice(**changes)))["id"]
 
 
 async def create_submitted_invoice(api: AnyClient, **changes: Any) -> int:

@@ -165,9 +165,7 @@ def normalise_error(path: str, status: int, body: dict[str, Any]) -> Answer:
 
 async def create_record(api: AnyClient, path: str, **body: Any) -> Any:
     """Create a record and return the `data` of the response."""
-    status, answer = await request_json(api, "POST", path, json=body)
-    assert status == 201, answer
-    return answer["data"]
+    return (await expect(api, 201, "POST", path, json=body))["data"]
 
 
 async def insert_rows_of_comparisons(owner: asyncpg.Connection) -> None:
@@ -201,10 +199,9 @@ async def create_integration_records(
         "email": f"{secrets.token_hex(6)}@example.com",
         "role": "member",
     }
-    status, user = await request_json(api, "POST", f"{INTEGRATIONS}users", json=person)
-    assert status == 201, user
+    user = await expect(api, 201, "POST", f"{INTEGRATIONS}users", json=person)
     organization = await create_organization(environment, account, *companies)
     body = {"members": [{"userId": user["id"]}]}
     path = f"{INTEGRATIONS}organizations/{organization}"
-    assert (await request_json(api, "PUT", path, json=body))[0] == 200
+    await expect(api, 200, "PUT", path, json=body)
     return {f"{INTEGRATIONS}users": user["id"], f"{INTEGRATIONS}organizations": organization}

@@ -14,7 +14,7 @@ from aiohttp import web
 from service.app import create_app
 from service.config import read_config
 from service.http.server import HardenedRunner
-from tests.api_requests import INTEGRATIONS
+from tests.api_requests import INTEGRATIONS, expect
 from tests.conftest import Client, Company, patience
 from tests.harness.bodies import invoice
 
@@ -238,12 +238,8 @@ async def test_internal_error_is_logged_without_request_content(
     await owner.execute(
         "alter table documents add constraint surprise check (currency_code <> 'SGD')"
     )
-    async with api.post(
-        "/api/invoices", json=invoice(currencyCode="SGD", exchangeRate=3.4)
-    ) as response:
-        assert response.status == 500 and await response.json() == {
-            "message": "Internal server error",
-            "code": "internal_error",
-        }
+    body = invoice(currencyCode="SGD", exchangeRate=3.4)
+    answer = await expect(api, 500, "POST", "/api/invoices", json=body)
+    assert answer == {"message": "Internal server error", "code": "internal_error"}
     assert "CheckViolationError 23514 surprise" in caplog.text
     assert "SGD" not in caplog.text and "Coffee" not in caplog.text

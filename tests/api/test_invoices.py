@@ -608,7 +608,7 @@ async def test_every_route_answers_invalid_ids_with_the_same_404(
     own["/api/invoices"] = await create_valid_invoice(api)
     gone["/api/invoices"] = await create_invoice(api)
     for place in PLACES:
-        assert (await request_json(api, "DELETE", f"{place}/{gone[place]}"))[0] == 200, place
+        await expect(api, 200, "DELETE", f"{place}/{gone[place]}")
     for method, path in list_routes(api):
         place = place_of(path)
         if "{id}" not in path or path.startswith(INTEGRATIONS):

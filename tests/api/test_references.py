@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.api.test_adjustment_notes import STRANGER
-from tests.api_invoices import create_invoice, create_valid_invoice
+from tests.api_invoices import create_invoice, create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import expect, list_paths, request_json, submit
 from tests.conftest import Client, Sandbox
@@ -172,9 +172,7 @@ async def test_rejected_documents_are_listed_across_invoices(
     api: Client, sandbox: Sandbox, stranger: Client
 ) -> None:
     valid = await create_valid_invoice(api)
-    await sandbox.fault("submit", "foreign")
-    rejected = await create_invoice(api)
-    assert (await submit(api, rejected))[0] == 400
+    rejected = await create_lost_invoice(api, sandbox, "foreign")
     assert (await get_invoice(api, rejected))["last_submission"]["status"] == "Rejected"
     path = "/api/submitted-documents"
     status, body = await request_json(api, "GET", path, params={"status": "Rejected"})

@@ -32,7 +32,7 @@ from service.webhooks.dispatcher import (
 from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, get_json, wait_for_events, wait_for_lock
-from tests.api_requests import expect, list_paths, not_found
+from tests.api_requests import expect, list_paths, not_found, request_json
 from tests.conftest import Client, Company, StartService, make_company, patience, until
 from tests.fixtures_webhooks import (
     LOCAL,
@@ -551,12 +551,10 @@ async def test_an_update_keeps_the_other_members_of_an_endpoint(
     endpoint_id, _ = await create_endpoint(
         api, "https://hooks.example.com/in", description="Ledger", types=["invoice.valid"]
     )
-    async with api.put(
-        f"/api/webhooks/{endpoint_id}", json={"url": receiver.url, "types": []}
-    ) as response:
-        assert response.status == 200
-        assert await response.json() == {"success": True, "message": "Webhook updated."}
-    record = await get_json(api, f"/api/webhooks/{endpoint_id}")
+    path = f"/api/webhooks/{endpoint_id}"
+    answer = await expect(api, 200, "PUT", path, json={"url": receiver.url, "types": []})
+    assert answer == {"success": True, "message": "Webhook updated."}
+    record = await get_json(api, path)
     assert (record["url"], record["types"], record["description"]) == (receiver.url, [], "Ledger")
     await create_invoice(api)
     await receiver.gets(1)
@@ -566,11 +564,10 @@ async def test_a_deleted_endpoint_is_not_found(api: Client, receiver: Receiver) 
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     await wait_for_delivery(api, endpoint_id, "Delivered")
-    async with api.delete(f"/api/webhooks/{endpoint_id}") as response:
-        assert response.status == 200
-        assert await response.json() == {"success": True, "message": "Webhook deleted."}
-    async with api.get(f"/api/webhooks/{endpoint_id}/deliveries") as response:
-        assert (response.status, await response.json()) == not_found("Webhook")
+    path = f"/api/webhooks/{endpoint_id}"
+    answer = await expect(api, 200, "DELETE", path)
+    assert answer == {"success": True, "message": "Webhook deleted."}
+    assert await request_json(api, "GET", f"{path}/deliveries") == not_found("Webhook")
     assert (await get_json(api, "/api/webhooks"))["meta"]["total"] == 0
 
 

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from tests.api_invoices import create_valid_invoice
-from tests.api_reads import read_request
-from tests.api_requests import expect, request_json
+from tests.api_reads import get_json, read_request
+from tests.api_requests import create_record, expect
 from tests.chaos import judge, report, rules, schedule
 from tests.chaos.chaos_run import Progress, Size, play
 from tests.chaos.clients import Answer, KeyedRequest, Record
@@ -150,13 +150,12 @@ async def test_judge_reports_damaged_data(
 
 
 async def _create_valid_note(api: Client, invoice_id: int, **changes: Any) -> None:
-    async with api.post(
-        f"/api/invoices/{invoice_id}/adjustment-note", json=note(**changes)
-    ) as made:
-        note_id = (await made.json())["data"]["id"]
-    path = f"/api/adjustment-notes/{note_id}"
+    made = await create_record(
+        api, f"/api/invoices/{invoice_id}/adjustment-note", **note(**changes)
+    )
+    path = f"/api/adjustment-notes/{made['id']}"
     await expect(api, 200, "POST", f"{path}/submit-to-portal", json={})
-    await until(lambda: request_json(api, "GET", path), lambda found: found[1]["status"] == "Valid")
+    await until(lambda: get_json(api, path), lambda found: found["status"] == "Valid")
 
 
 @pytest.mark.parametrize(

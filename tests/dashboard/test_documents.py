@@ -14,7 +14,7 @@ from service.dashboard.spreadsheet import _make_cell
 from service.documents.ubl import parties
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
-from tests.api_requests import create_record, request_json, submit
+from tests.api_requests import create_record, expect, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
@@ -269,7 +269,7 @@ async def test_an_approval_concerns_only_the_request_that_was_shown(
     shown = re.search(r'name="shown" value="([^"]+)"', member.text)
     assert shown
     place = f"/api/einvoice-requests/{request_id}"
-    assert (await request_json(site, "PUT", place, json={"name": "Siti"}))[0] == 200
+    await expect(site, 200, "PUT", place, json={"name": "Siti"})
     await member.post(f"/requests/{request_id}/approve", {"shown": shown[1]})
     assert "Somebody has changed this" in member.words and "Siti" in member.words
     assert (await get_invoice(site, invoice_id))["buyer"] is None

@@ -18,7 +18,7 @@ from service.http.forms import FORM
 from tests.api.test_exports import set_setting
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect, request_json
 from tests.conftest import Client, StartService
 from tests.fixtures_dashboard import SignIn
 from tests.harness.bodies import buyer, line, now
@@ -134,7 +134,7 @@ async def test_a_form_does_not_overwrite_a_change_that_it_has_not_shown(
     await visitor.get(path)
     fields = {**FormReader(visitor.text).fields, "etag": read_etag(visitor.text)}
     changed = {"buyer": buyer(name="Tan Ah Kow")}
-    assert (await request_json(site, "PUT", f"/api/invoices/{invoice_id}", json=changed))[0] == 200
+    await expect(site, 200, "PUT", f"/api/invoices/{invoice_id}", json=changed)
     await visitor.post(path, {**fields, "do": "check"})
     assert read_etag(visitor.text) == fields["etag"]
     await visitor.post(path, {**fields, "/lineItems/0/description": "Dates", "do": "save"})
@@ -157,7 +157,7 @@ async def test_settings_do_not_overwrite_a_change_that_their_page_has_not_shown(
     await visitor.get(path)
     etag = read_etag(visitor.text)
     shown = (await request_json(site, "GET", "/api/companies"))[1]["data"]
-    assert (await request_json(site, "PUT", "/api/companies", json={"city": "Ipoh"}))[0] == 200
+    await expect(site, 200, "PUT", "/api/companies", json={"city": "Ipoh"})
     _, before = await request_json(site, "GET", "/api/companies")
     entered = {each: shown[each] or "" for each in PROFILE}
     if name == "numbers":

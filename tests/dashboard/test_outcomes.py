@@ -12,7 +12,7 @@ from service.commands.reconcile import hold_sending
 from service.config import read_config
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import wait_for_status
-from tests.api_requests import cancel_latest, request_json, submit
+from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.dashboard.test_invoice_form import FormReader, read_etag
 from tests.fixtures_dashboard import SignIn
@@ -229,7 +229,7 @@ async def test_a_button_concerns_only_what_its_page_has_shown(
     if is_sent:
         await cancel_latest(site, invoice_id)
     changed = {"buyer": buyer(name="Tan Ah Kow")}
-    assert (await request_json(site, "PUT", f"/api{page}", json=changed))[0] == 200
+    await expect(site, 200, "PUT", f"/api{page}", json=changed)
     if is_sent:
         await submit(site, invoice_id)
         await wait_for_status(site, invoice_id, "Valid")

@@ -103,7 +103,7 @@ async def test_every_kind_of_change_is_logged(
         ("DELETE", f"/api/webhooks/{webhook}"),
     ):
         body = {"json": {}} if method != "DELETE" else {}
-        assert (await request_json(api, method, path, **body))[0] == 200, path
+        await expect(api, 200, method, path, **body)
     assert await get_entries(owner, company) == [
         (key, "create", f"invoice {invoice}"),
         (key, "submit", f"invoice {invoice}"),
@@ -167,7 +167,7 @@ async def test_audit_entries_hold_old_and_new_values_and_no_secret(
         ("PUT", f"/api/webhooks/{webhook['id']}", {"include_record": True}),
         ("POST", f"/api/webhooks/{webhook['id']}/rotate-secret", {}),
     ):
-        assert (await request_json(api, method, path, json=body))[0] == 200, path
+        await expect(api, 200, method, path, json=body)
     key = await read_result(command("add-key", "--company", company.id, "--name", "till"))
     person = ("--company", company.id, "--email", "a@example.com", "--name", "A")
     for role in ("owner", "reader"):

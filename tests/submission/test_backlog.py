@@ -17,6 +17,7 @@ from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import StartProcess
 from tests.harness.network import Network
+from tests.submission.test_batches import count_states
 
 MANY = 200
 LEASE = "1.5"  # seconds, less than resolving the backlog takes
@@ -47,12 +48,6 @@ def make_backlog(idle: Client, owner: asyncpg.Connection, sandbox: Sandbox) -> M
         return ids
 
     return make
-
-
-async def count_states(owner: asyncpg.Connection) -> dict[str, int]:
-    """Return {state: number of submissions}."""
-    rows = await owner.fetch("select state, count(*) as n from submissions group by state")
-    return {row["state"]: row["n"] for row in rows}
 
 
 async def wait_until_resolved(owner: asyncpg.Connection, seconds: float = 120) -> dict[str, int]:

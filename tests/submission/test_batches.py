@@ -17,7 +17,7 @@ from service.submission.own_clients import sign_in
 from service.submission.sending import batch, send
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, read_request
-from tests.api_requests import request_json, submit
+from tests.api_requests import expect, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
 from tests.fixtures_service import StartProcess
 from tests.harness.bodies import invoice, line, now
@@ -241,21 +241,13 @@ async def test_waiting_or_merged_invoice_is_locked(
     await start(PORTAL_TIMEOUT_SECONDS="10", PORTAL_LEASE_SECONDS="15")
     await until(sandbox.ledger)
     for invoice_id in ids:
-        assert (
-            await request_json(asleep, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
-        )[0] == 403
-        assert (await request_json(asleep, "DELETE", f"/api/invoices/{invoice_id}"))[0] == 403
-        assert (
-            await request_json(
-                asleep, "POST", f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
-            )
-        )[0] == 409
-    await wait_for_statuses(owner, ids, "Valid")
-    assert (
-        await request_json(
-            asleep, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted"
+        await expect(asleep, 403, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+        await expect(asleep, 403, "DELETE", f"/api/invoices/{invoice_id}")
+        await expect(
+            asleep, 409, "POST", f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted"
         )
-    )[0] == 200
+    await wait_for_statuses(owner, ids, "Valid")
+    await expect(asleep, 200, "POST", f"/api/invoices/{ids[1]}/cancel-latest-invoice-submitted")
     assert await wait_for_statuses(owner, ids, "Valid", "Cancelled") == {"Valid": 2, "Cancelled": 1}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, get_statuses, wait_until_status
-from tests.api_requests import Answer, cancel_latest, request_json, submit
+from tests.api_requests import Answer, cancel_latest, expect, request_json, submit
 from tests.conftest import Company, Sandbox, until
 from tests.fixtures_service import StartProcess
 from tests.harness.bodies import note, now
@@ -102,7 +102,7 @@ async def test_kill_before_a_late_cancellation_still_finds_it(
         (document,) = await get_documents(client, invoice_id)
         assert document["status"] == "Valid" and document["cancellation_requested_at"]
         path = f"/api/invoices/{invoice_id}/adjustment-note"
-        assert (await request_json(client, "POST", path, json=note()))[0] == 403
+        await expect(client, 403, "POST", path, json=note())
         await sandbox.cancel(document["uuid"], "Late")
         await wait_until_status(client, invoice_id, "Cancelled")
 
@@ -163,7 +163,7 @@ async def test_draining_service_is_not_ready_and_serves_requests(
         assert body["status"] == "stopping"
         async with client.get("/api/invoices") as response:
             assert response.status == 200 and "Connection" not in response.headers
-        assert (await request_json(client, "GET", "/healthz"))[0] == 200
+        await expect(client, 200, "GET", "/healthz")
     await service.kill()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api_invoices import create_invoice, create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
-from tests.api_requests import submit
+from tests.api_requests import cancel_latest, expect, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import invoice
 
@@ -93,12 +93,9 @@ async def test_document_with_an_unknown_outcome_is_locked(idle: Client, sandbox:
     await submit(idle, invoice_id)
     found = await get_invoice(idle, invoice_id)
     assert found["status"] == "Submitting" and found["is_submitted_to_portal"] is True
-    async with idle.put(f"/api/invoices/{invoice_id}", json={"isReady": True}) as response:
-        assert response.status == 403
-    async with idle.delete(f"/api/invoices/{invoice_id}") as response:
-        assert response.status == 403
-    async with idle.post(f"/api/invoices/{invoice_id}/cancel-latest-invoice-submitted") as response:
-        assert response.status == 409
+    await expect(idle, 403, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
+    await expect(idle, 403, "DELETE", f"/api/invoices/{invoice_id}")
+    assert (await cancel_latest(idle, invoice_id))[0] == 409
 
 
 async def test_repeated_submit_waits_for_the_unknown_outcome(api: Client, sandbox: Sandbox) -> None:

@@ -18,7 +18,7 @@ from service.config import read_config
 from service.db.statements import sql
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, get_statuses, wait_for_status
-from tests.api_requests import create_record, request_json, submit
+from tests.api_requests import create_record, expect, request_json, submit
 from tests.conftest import Client, ClientFactory, Company, Sandbox, patience, until
 from tests.harness.bodies import invoice, now
 from tests.harness.companies import AUTOMATIC
@@ -335,7 +335,7 @@ async def test_nothing_is_sent_after_a_failover_to_another_database(
         await wait_for_status(api, invoice_id, "Valid")
         assert len(await sandbox.ledger()) == 1
         assert len(await get_documents(api, invoice_id)) == 1
-        assert (await request_json(api, "GET", "/readyz"))[0] == 200
+        await expect(api, 200, "GET", "/readyz")
 
 
 async def test_an_absence_confirmed_before_a_hold_does_not_count_after_it(

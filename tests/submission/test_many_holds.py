@@ -18,7 +18,7 @@ from service.portal import listings
 from service.submission import worker
 from service.submission.machine.comparison_rules import MOST_DAYS
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import make_tin
 from tests.harness.waiting import patience
@@ -210,7 +210,7 @@ async def test_a_hold_of_an_unverified_tin_counts_nowhere_and_ends_once_it_is_ve
     api = await start(COMPARISON_SECONDS="0.2")
     shown = await run_command(config, attention)
     assert shown["holds"] == [] and shown["conditions"] == []
-    assert (await request_json(api, "GET", "/readyz"))[0] == 200
+    await expect(api, 200, "GET", "/readyz")
     assert await sandbox.count_calls("search") == 0
     await run_command(config, verify_tin, company.id)
     await wait_for_releases(owner, 1)

@@ -160,7 +160,7 @@ async def test_a_later_submission_replaces_a_failed_check(api: Client) -> None:
     invoice_id = await create_invoice(api, **LATE)
     await submit(api, invoice_id)
     changes = {"issueDateTime": now()}
-    assert (await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=changes))[0] == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json=changes)
     edited = await get_invoice(api, invoice_id)
     assert edited["last_submission"]["code"] == "check_failed"
     assert (await submit(api, invoice_id))[0] == 200

@@ -49,10 +49,7 @@ MISSING = (404, {"message": "Portal credentials not found", "code": "not_found"}
 
 async def set_client(api: Client, **changes: str) -> dict[str, Any]:
     """Set the company's own client and return its record."""
-    status, body = await request_json(
-        api, "PUT", PORTAL_CREDENTIALS, json={**OWN_CLIENT, **changes}
-    )
-    assert status == 200, body
+    body = await expect(api, 200, "PUT", PORTAL_CREDENTIALS, json={**OWN_CLIENT, **changes})
     return body["data"]
 
 
@@ -179,7 +176,7 @@ async def test_every_request_of_the_company_uses_its_own_client(
     await change_client(sandbox, blocked=True)
     await sandbox.send("POST", "tokens/expire", {})
     first = await create_valid_invoice(api)
-    assert (await request_json(api, "POST", "/api/validation/tin", json=TIN))[0] == 200
+    await expect(api, 200, "POST", "/api/validation/tin", json=TIN)
     assert (await cancel_latest(api, first))[0] == 200
     second = await create_lost_invoice(api, sandbox)
     await wait_for_status(api, second, "Valid")

@@ -18,9 +18,10 @@ from tests.api_reads import (
     wait_for_status,
     wait_until_status,
 )
-from tests.api_requests import submit
+from tests.api_requests import expect, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, now
+from tests.harness.companies import AUTOMATIC
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
@@ -184,12 +185,9 @@ async def test_submit_immediately_is_retried_after_a_transient_error(
 async def test_ready_invoices_are_submitted_automatically(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
-    await owner.execute(
-        """update companies set setting = setting || '{"AUTO_SUBMIT_INVOICE": true}'"""
-    )
+    await owner.execute(AUTOMATIC)
     waiting = await create_invoice(api)
-    async with api.put(f"/api/invoices/{waiting}", json={"isReady": True}) as response:
-        assert response.status == 200
+    await expect(api, 200, "PUT", f"/api/invoices/{waiting}", json={"isReady": True})
     ready = await create_invoice(api, isReady=True)
     for invoice_id in (waiting, ready):
         await wait_until_status(api, invoice_id, "Valid")
