@@ -9,6 +9,7 @@ from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpServer
 
 from tests.api_reads import get_json
+from tests.api_requests import create_record
 from tests.conftest import AnyClient, until
 from tests.harness.environments import GENEROUS
 
@@ -66,10 +67,8 @@ async def receiver(aiohttp_server: AiohttpServer) -> Receiver:
 
 async def create_endpoint(api: AnyClient, url: str, **members: Any) -> tuple[int, str]:
     """Create an endpoint, and return its id and its secret."""
-    async with api.post("/api/webhooks", json={"url": url, **members}) as response:
-        body = await response.json()
-        assert response.status == 201, body
-        return body["data"]["id"], body["data"]["secret"]
+    data = await create_record(api, "/api/webhooks", url=url, **members)
+    return data["id"], data["secret"]
 
 
 async def list_deliveries(api: AnyClient, webhook_id: int) -> list[dict[str, Any]]:

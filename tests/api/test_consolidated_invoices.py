@@ -648,11 +648,10 @@ async def test_tax_rounded_per_receipt_is_sent_as_an_amount(api: Client) -> None
     assert exact["taxDetails"] == [SERVICE]
 
 
-TOURISM = {"taxType": "03", "taxRate": {"perUnitAmount": 10}}
 TAXES = [
     PLAIN,
     SERVICE,
-    TOURISM,
+    {"taxType": "03", "taxRate": {"perUnitAmount": 10}},
     {"taxType": "01", "taxRate": {"percentage": 5.5}},
     {"taxType": "E"},
     {"taxType": "E", "taxRate": {"percentage": 8}},

@@ -84,10 +84,8 @@ async def test_feed_without_events_is_empty(api: Client) -> None:
     ],
 )
 async def test_invalid_parameter_is_reported(api: Client, parameter: str, value: str) -> None:
-    async with api.get("/api/events", params={parameter: value}) as response:
-        assert response.status == 422
-        body = await response.json()
-        assert list_paths(body) == [parameter]
+    body = await expect(api, 422, "GET", "/api/events", params={parameter: value})
+    assert list_paths(body) == [parameter]
 
 
 async def test_events_of_another_company_are_not_shown(api: Client, stranger: Client) -> None:

@@ -79,7 +79,6 @@ async def create_user(client: Client, **changes: Any) -> str:
 
 #: The statuses and codes of frequent errors.
 INVALID = (400, "validation_failed")
-EMAIL_TAKEN = (409, "email_taken")
 NO_ENDPOINT = (404, "endpoint_not_found")
 
 
@@ -126,7 +125,7 @@ async def test_used_email_is_a_409_regardless_of_case(portal: Client) -> None:
         body = user(email="Nurul@Example.com")
         if method == "PUT":
             del body["role"]
-        details = await request_refused(portal, method, path, EMAIL_TAKEN, json=body)
+        details = await request_refused(portal, method, path, (409, "email_taken"), json=body)
         assert list_paths(details) == ["/email"]
 
 
@@ -203,8 +202,7 @@ async def test_users_are_searched_literally_by_name_and_email(
 ) -> None:
     await create_user(portal)
     await create_user(portal, name="Siti 100%", email="siti@example.com")
-    async with portal.get(USERS, params={"query": words}) as response:
-        body = await response.json()
+    body = await expect(portal, 200, "GET", USERS, params={"query": words})
     assert body["meta"]["total"] == len(body["data"]) == found
 
 

@@ -34,7 +34,6 @@ from tests.conftest import Client, Company, StartService, make_company
 from tests.harness.bodies import buyer, invoice, line, note
 from tests.harness.environments import GENEROUS
 
-WRONG_TAX = {"taxType": "99", "taxRate": {"percentage": 6}}
 TAKEN = {"path": "/code", "rule": "unique", "message": "The code has already been used this year."}
 CANCEL_FIRST = (
     "A submitted {} cannot be {}, please cancel first and try again. "
@@ -509,7 +508,7 @@ async def test_update_is_validated_like_a_creation(api: Client) -> None:
         (
             {
                 "issueDateTime": "2026-02-30T00:00:00Z",
-                "lineItems": [line(taxDetails=[WRONG_TAX])],
+                "lineItems": [line(taxDetails=[{"taxType": "99", "taxRate": {"percentage": 6}}])],
             },
             {"/issueDateTime", "/lineItems/0/taxDetails/0/taxType"},
         ),

@@ -601,7 +601,5 @@ async def test_count_to_leaves_the_total_of_other_lists_exact(
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "1000001", "many", "\u0661"])
 async def test_an_invalid_count_to_is_a_violation(api: Client, text: str) -> None:
-    async with api.get("/api/invoices", params={"count_to": text}) as response:
-        body = await response.json()
-    assert response.status == 422
+    body = await expect(api, 422, "GET", "/api/invoices", params={"count_to": text})
     assert list_rules(body) == [("count_to", "range")]

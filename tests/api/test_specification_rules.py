@@ -53,7 +53,6 @@ class Body(NamedTuple):
 
 
 PARTIES = {"buyer": buyer(), "supplier": buyer()}
-CHOICES = {"submitImmediately": False, "isReady": True}
 INVOICE_CODE = "POST /api/validation/invoice-code"
 NOTE_CODE = "POST /api/validation/adjustment-note-code"
 DEBIT = {"adjustment_note_code": 7, "adjustment_note_type": "DEBIT_NOTE"}
@@ -63,7 +62,7 @@ NOTE_UPDATE = {name: value for name, value in note().items() if name != "targetI
 
 
 def sale(invoice_type: str) -> dict[str, Any]:
-    return invoice(type=invoice_type, **PARTIES, **CHOICES)
+    return invoice(type=invoice_type, **PARTIES, submitImmediately=False, isReady=True)
 
 
 def update(row: str, given: Callable[..., Awaitable[dict[str, Any]]], whole: Any) -> Body:
@@ -528,7 +527,6 @@ NOTE_CLOSED = (
     "The latest submitted document of the adjustment note has already been cancelled/invalid."
 )
 BRN, WRONG_TYPE = {"registration_type": "BRN"}, "Invalid registration type"
-NEITHER = "TIN or registration number is required"
 UNCERTAIN = "Cancellation failed, please try again."
 PERIOD_OVER, IN_STATE = "OperationPeriodOver", "IncorrectState"
 ACTIVE = "ActiveReferencingDocuments"
@@ -567,7 +565,7 @@ ERRORS = (
     Refusal(CANCEL_NOTE, 403, NOTE_LATE, OLD_NOTE, code=OVER),
     Refusal("validate TIN", 400, WRONG_TYPE, sends={**TIN, "registration_type": "IC"}),
     Refusal("validate TIN", 400, TIN_NEEDED, sends={**BRN, "registration_number": "202101033579"}),
-    Refusal("validate TIN", 400, NEITHER, sends=BRN),
+    Refusal("validate TIN", 400, "TIN or registration number is required", sends=BRN),
     Refusal(
         "validate adjustment note code",
         400,

@@ -56,8 +56,7 @@ async def api(start: StartService) -> Client:
 
 
 async def post(api: Client, path: str, body: dict[str, Any] | None = None) -> tuple[Any, Any]:
-    async with api.post(path, json=body or {}) as response:
-        return response.status, await response.json()
+    return await request_json(api, "POST", path, json=body or {})
 
 
 async def test_an_event_is_delivered_and_signed(api: Client, receiver: Receiver) -> None:

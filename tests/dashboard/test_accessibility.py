@@ -33,7 +33,6 @@ axe = pytest.importorskip(
 pytestmark = needs_browser
 
 EMAIL = "aminah@example.com"
-SEVERE = {"serious", "critical"}
 #: Only these rules depend on the colours of the dark scheme. Each page is the same document.
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 #: A company with a TIN that does not belong to its registration number.
@@ -318,6 +317,6 @@ def list_violations(response: Mapping[str, Any]) -> list[str]:
     return [
         f"{rule['id']} ({rule['impact']}): {node['target'][0]} {node['html'][:200]}"
         for rule in response["violations"]
-        if rule["impact"] in SEVERE
+        if rule["impact"] in {"serious", "critical"}
         for node in rule["nodes"]
     ]

@@ -45,7 +45,6 @@ NO_PASSWORD = {
 }
 #: Start of the paths of pages of a person, and ends of those of pages with a form that writes.
 OF_PERSON = ("/sign-out", "/password", "/confirm", "/companies", "/account")
-WRITING = ("/new", "/edit", "/note", "/plan")
 #: Role -> the rights that it has.
 MAY = {
     "reader": {PERSON, READ},
@@ -126,7 +125,7 @@ def find_right(method: str, path: str) -> str:
         return PERSON
     if path.startswith("/settings"):
         return ADMINISTER
-    return WRITE if method == "POST" or path.endswith(WRITING) else READ
+    return WRITE if method == "POST" or path.endswith(("/new", "/edit", "/note", "/plan")) else READ
 
 
 async def test_every_page_and_form_needs_the_right_of_its_path(

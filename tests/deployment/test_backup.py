@@ -12,7 +12,7 @@ import pytest
 
 from service.embedded_postgres.binaries import find_programs
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_reads import get_invoice, wait_for_status
+from tests.api_reads import get_invoice, get_json, wait_for_status
 from tests.api_requests import expect, submit
 from tests.conftest import Sandbox, until
 from tests.harness.bodies import now
@@ -136,8 +136,7 @@ async def test_restored_dump_equals_its_original_and_sends_nothing_twice(shop: S
     assert restored == original and len(original) > 30
     await installation.paste(transactions + start)
     await shop.check_comparison()
-    async with shop.api.get("/api/events") as response:
-        events = (await response.json())["data"]
+    events = (await get_json(shop.api, "/api/events"))["data"]
     assert [one["type"] for one in events].count("invoice.created") == 5
 
 

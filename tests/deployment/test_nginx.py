@@ -288,9 +288,8 @@ async def test_body_limit_is_that_of_the_service(site: Site) -> None:
             yield b" " * 65536
 
     for data in (b" " * (MAX_BODY + 1), chunks()):
-        async with site.client.post("/api/invoices", data=data) as response:
-            assert response.status == 413
-            assert (await response.json())["message"].endswith(f"limit of {MAX_BODY} bytes.")
+        body = await expect(site.client, 413, "POST", "/api/invoices", data=data)
+        assert body["message"].endswith(f"limit of {MAX_BODY} bytes.")
 
 
 async def test_cut_upload_does_not_reach_the_service(site: Site) -> None:

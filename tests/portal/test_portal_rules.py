@@ -48,7 +48,6 @@ RESTAURANT = {
 ABROAD = {"line1": "88 Huanshi Road", "city": "Foshan", "country": "CHN"}
 MILL = buyer(type="FOREIGN_COMPANY", registration={}, address=ABROAD)
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.2155}
-IDENTITY = f"{CUSTOMER}.PartyIdentification.1.ID"
 
 
 def without(member: str, **changes: Any) -> dict[str, Any]:
@@ -504,7 +503,7 @@ async def test_the_portal_refuses_a_note_with_another_buyer(api: Client, portal:
         f"{CUSTOMER}.PartyIdentification.0.ID",
         element("IG99999999990", schemeID="TIN"),
     )
-    put(other, IDENTITY, element("000000000000", schemeID="NRIC"))
+    put(other, f"{CUSTOMER}.PartyIdentification.1.ID", element("000000000000", schemeID="NRIC"))
     assert await refusals(portal, other) == {"DR308"}
 
 

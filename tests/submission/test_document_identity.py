@@ -35,7 +35,7 @@ from tests.api_invoices import (
     create_submitted_invoice,
     create_valid_invoice,
 )
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import get_documents, get_invoice, get_json, wait_for_status, wait_until_status
 from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.harness.bodies import line, now
@@ -45,7 +45,6 @@ from tests.submission.test_needs_person import change_document
 
 #: Lines of a document that differs from another one with its number and issue time.
 OTHER_LINES = [line(unit={"code": "KGM", "price": 9, "count": 9})]
-UNKNOWN_OUTCOME = "update submissions set lease_until = null, not_before = now()"
 #: Short intervals, so that unknown outcomes are resolved within a test.
 QUICK = {
     "PORTAL_SETTLE_SECONDS": "0.1",
@@ -158,8 +157,7 @@ async def test_refusal_of_a_submission_hides_the_uuid_of_another_company(
         "It is a duplicate of another document.",
     )
     answers = [answer, await get_documents(other, invoice_id), await get_invoice(other, invoice_id)]
-    async with other.get("/api/events") as response:
-        answers.append(await response.json())
+    answers.append(await get_json(other, "/api/events"))
     assert uuid not in json.dumps(answers, default=str)
 
 
@@ -543,7 +541,7 @@ async def test_many_unknown_outcomes_are_proven_by_listing_rows(
     ids = [await create_invoice(idle) for _ in range(count)]
     for part in range(0, count, 5):
         await asyncio.gather(*[submit(idle, invoice_id) for invoice_id in ids[part : part + 5]])
-    await owner.execute(UNKNOWN_OUTCOME)
+    await owner.execute("update submissions set lease_until = null, not_before = now()")
     await start()
     valid = "select count(*) from document_states where status = 'Valid'"
     assert await until(lambda: owner.fetchval(valid), lambda found: found == count, seconds=40)

@@ -42,7 +42,6 @@ NOTED = "select identity = database_identity() from database_state"
 EVIDENCE = "select evidence from database_state"
 #: The time passes until which intents need a confirmation, in the database and in the process.
 PASSED_SECONDS = 75
-PASS_TIME = "update database_state set guarded_until = clock_timestamp()"
 PAUSE = {"client_id": "client", "operation": "submit", "pause": timedelta(0)}
 CLIENTS = 5
 #: Longer than evidence is valid.
@@ -178,7 +177,7 @@ async def test_a_standby_that_was_synchronous_before_holds_when_it_is_promoted(
     await site.synchronize("")
     status, body = await submit(api, invoice_id)
     assert (status, body["code"]) == (400, "sending_held") and not await sandbox.ledger()
-    await site.primary.execute(PASS_TIME)
+    await site.primary.execute("update database_state set guarded_until = clock_timestamp()")
     read_clock = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: read_clock(clock) + PASSED_SECONDS)
     assert (await submit(api, invoice_id))[0] == 200

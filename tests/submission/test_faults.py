@@ -137,8 +137,7 @@ async def test_false_absence_is_corrected_by_payload_detection(
     api = await start(PORTAL_SETTLE_SECONDS="0.1", PORTAL_CONFIRMATION_GAP_SECONDS="0.05")
     await sandbox.settings(search_lag_seconds=3600)
     await sandbox.fault("submit", "accept_then_drop")
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        invoice_id = (await response.json())["data"]["id"]
+    invoice_id = await create_invoice(api, submitImmediately=True)
     await until(sandbox.calls, lambda calls: calls["answers"]["submit"].get("422"))
     await sandbox.settings(search_lag_seconds=0)
     await wait_until_status(api, invoice_id, "Valid")
@@ -157,8 +156,7 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
     api = await start(**hasty)
     await sandbox.settings(search_lag_seconds=3600, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        invoice_id = (await response.json())["data"]["id"]
+    invoice_id = await create_invoice(api, submitImmediately=True)
     await until(sandbox.ledger, lambda entries: len(entries) == 2)
     await sandbox.settings(search_lag_seconds=0)
     await wait_until_status(api, invoice_id, "Valid")
@@ -210,8 +208,7 @@ async def test_refused_resend_is_checked_against_the_listing_first(
     await sandbox.settings(search_lag_seconds=0.7, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        invoice_id = (await response.json())["data"]["id"]
+    invoice_id = await create_invoice(api, submitImmediately=True)
     await wait_until_status(api, invoice_id, "Valid", "Draft")
     (entry,) = await sandbox.ledger()
     (document,) = await get_documents(api, invoice_id)
@@ -226,8 +223,7 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
     api = await start(PORTAL_SETTLE_SECONDS="0.3", PORTAL_CONFIRMATION_GAP_SECONDS="0.1")
     await sandbox.fault("submit", "drop")
     await sandbox.fault("submit", "refuse", status=403, code="IncorrectSubmitter")
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        invoice_id = (await response.json())["data"]["id"]
+    invoice_id = await create_invoice(api, submitImmediately=True)
     await wait_until_status(api, invoice_id, "Draft")
     assert (await get_documents(api, invoice_id))[0][
         "status"

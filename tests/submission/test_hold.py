@@ -249,8 +249,8 @@ async def test_a_repeated_create_during_a_hold_is_replayed(
         )
         answers: list[Any] = []
         for _ in range(2):
-            async with api.post("/api/invoices", json=body, headers=headers) as response:
-                answers.append((response.status, await response.json()))
+            sent = {"json": body, "headers": headers}
+            answers.append(await request_json(api, "POST", "/api/invoices", **sent))
         assert answers[0] == answers[1] and answers[0][1]["data"]["code"] == "sending_held"
         await _release(database, sandbox)
         await _check_sent_once(api, answers[0][1]["data"]["id"])

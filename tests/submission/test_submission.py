@@ -18,7 +18,7 @@ from tests.api_reads import (
     wait_for_status,
     wait_until_status,
 )
-from tests.api_requests import expect, submit
+from tests.api_requests import create_record, expect, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
 from tests.harness.bodies import buyer, invoice, line, now
 from tests.harness.companies import AUTOMATIC
@@ -162,10 +162,9 @@ async def test_concurrent_submits_to_two_services_send_one_document(
 
 
 async def test_submit_immediately_returns_the_status(api: Client) -> None:
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        body = await response.json()
-    assert response.status == 201 and body["data"]["status"] == "Submitted"
-    await wait_for_status(api, body["data"]["id"], "Valid")
+    made = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
+    assert made["status"] == "Submitted"
+    await wait_for_status(api, made["id"], "Valid")
 
 
 @pytest.mark.parametrize("kind", ["throttle", "drop", "error_before"])
@@ -173,12 +172,9 @@ async def test_submit_immediately_is_retried_after_a_transient_error(
     api: Client, sandbox: Sandbox, kind: str
 ) -> None:
     await sandbox.fault("submit", kind, **({"retry_after": 1} if kind == "throttle" else {}))
-    async with api.post("/api/invoices", json=invoice(submitImmediately=True)) as response:
-        body = await response.json()
-    assert response.status == 201 and body["data"]["status"] == "Submitting", body
-    await until(
-        lambda: get_invoice(api, body["data"]["id"]), lambda found: found["status"] == "Valid"
-    )
+    made = await create_record(api, "/api/invoices", **invoice(submitImmediately=True))
+    assert made["status"] == "Submitting"
+    await wait_until_status(api, made["id"], "Valid")
     assert len(await sandbox.ledger()) == 1
 
 
