@@ -9,6 +9,7 @@ from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, get_json, wait_for_status
 from tests.api_requests import Answer, cancel_latest, expect, not_found, request_json, submit
 from tests.conftest import Client, Sandbox, StartService, until
+from tests.documents.sources import MILL
 from tests.harness.bodies import line, note
 
 NOTES = "/api/adjustment-notes"
@@ -16,12 +17,6 @@ NO_TAX = [{"taxType": "06", "taxRate": {"percentage": 0}}]
 ONE, FOUR = [
     [line(unit={"code": "KGM", "price": 50, "count": count}, taxDetails=NO_TAX)] for count in (1, 4)
 ]
-SELLER = {
-    "type": "FOREIGN_COMPANY",
-    "name": "Foshan Timber Export Co. Ltd.",
-    "contactNumber": "+8675712345678",
-    "address": {"line1": "88 Huanshi Road", "city": "Foshan", "state": "17", "country": "CHN"},
-}
 
 DEBIT_NOTE_USED = {
     "message": "Credit or refund notes have used the amount of this debit note. Cancel them first.",
@@ -111,7 +106,7 @@ async def test_notes_against_a_self_billed_invoice_are_self_billed(
     api: Client, sandbox: Sandbox
 ) -> None:
     invoice = await create_valid_invoice(
-        api, type="SELF_BILLED_INVOICE", buyer=None, supplier=SELLER, lineItems=FOUR
+        api, type="SELF_BILLED_INVOICE", buyer=None, supplier=MILL, lineItems=FOUR
     )
     for kind in ("CREDIT_NOTE", "DEBIT_NOTE", "REFUND_NOTE"):
         await create_valid_note(api, invoice, type=kind, targetInvoiceType="SELF_BILLED_INVOICE")

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from tests.documents.sources import MILL
 from tests.harness.bodies import buyer, last_month, line, now
 from tests.harness.waiting import patience
 
@@ -596,21 +597,8 @@ def first_text(record: Record) -> str:
 
 def invoice_body(code: int, text: str, invoice_type: str = "INVOICE", **more: Any) -> Body:
     """Return the body of an invoice with one line."""
-    if invoice_type == "SELF_BILLED_INVOICE":
-        foreign = {
-            "line1": "88 Huanshi Road",
-            "city": "Foshan",
-            "zipCode": "528000",
-            "country": "CHN",
-        }
-        mill = {
-            "type": "FOREIGN_COMPANY",
-            "name": "Foshan Timber Export Co. Ltd.",
-            "contactNumber": "+8675712345678",
-        }
-        parties = {"supplier": {**mill, "address": foreign}}
-    else:
-        parties = {"buyer": buyer()}
+    is_self_billed = invoice_type == "SELF_BILLED_INVOICE"
+    parties = {"supplier": MILL} if is_self_billed else {"buyer": buyer()}
     return {
         "type": invoice_type,
         "code": code,

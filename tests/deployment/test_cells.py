@@ -16,16 +16,11 @@ from tests.api_requests import expect, request_json
 from tests.conftest import Sandbox, make_company, until
 from tests.harness.companies import Company, make_tin
 from tests.harness.environments import GENEROUS, variables
-from tests.harness.nginx import CellsNginx, Local, find_nginx
+from tests.harness.nginx import CellsNginx, Local, needs_nginx
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import Service
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        find_nginx() is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"
-    ),
-]
+pytestmark = [pytest.mark.long, needs_nginx]
 
 
 @dataclass

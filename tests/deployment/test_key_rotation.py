@@ -18,15 +18,10 @@ from tests.fixtures_webhooks import LOCAL, Receiver, create_endpoint, list_deliv
 from tests.harness.certificates import issued, rsa_key
 from tests.harness.environments import SANDBOX_CLIENT
 from tests.harness.installation import API_UNITS, WORKER_UNIT, Installation, read_blocks
-from tests.harness.nginx import find_nginx
+from tests.harness.nginx import needs_nginx
 from tests.harness.signatures import is_signed_by
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        find_nginx() is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"
-    ),
-]
+pytestmark = [pytest.mark.long, needs_nginx]
 
 PAGE = Path(__file__).parents[2] / "docs" / "key-rotation.md"
 BLOCKS = read_blocks("docs/key-rotation.md")

@@ -18,13 +18,11 @@ from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import expect, request_json
 from tests.conftest import Company, patience, until
 from tests.harness.bodies import invoice, line
-from tests.harness.nginx import NAME, Local, Nginx, find_nginx
+from tests.harness.nginx import NAME, Local, Nginx, needs_nginx
 from tests.harness.processes import ChildProcess, Service
 from tests.harness.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(
-    find_nginx() is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"
-)
+pytestmark = needs_nginx
 
 UNAVAILABLE = {502, 503, 504}
 MAX_BODY = 2 * 1024 * 1024

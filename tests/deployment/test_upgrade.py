@@ -18,17 +18,12 @@ from tests.api_requests import request_json
 from tests.conftest import Company, Sandbox, until
 from tests.deployment.test_nginx import Load, Site, check_each_is_stored_once, enter_site
 from tests.harness.bodies import invoice
-from tests.harness.nginx import find_nginx
+from tests.harness.nginx import needs_nginx
 from tests.harness.paths import ROOT
 from tests.harness.processes import ChildProcess, free_port
 from tests.operations.test_migration_logins import create_login
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        find_nginx() is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"
-    ),
-]
+pytestmark = [pytest.mark.long, needs_nginx]
 
 NEXT_VERSION = "99.0.0"
 #: The view of invoices loses its order of columns, so that it is dropped and created again.

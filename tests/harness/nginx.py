@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 
@@ -40,8 +41,11 @@ http {{
 """
 
 
-def find_nginx() -> str | None:
-    return find_program("nginx")
+NGINX = find_program("nginx")
+#: Skips tests where there is no nginx.
+needs_nginx = pytest.mark.skipif(
+    NGINX is None, reason="nginx is not installed (Debian and Ubuntu: apt install nginx)"
+)
 
 
 class Local(AbstractResolver):
@@ -101,9 +105,8 @@ class Nginx:
         return output[1].decode()
 
     async def _start(self, *options: str) -> asyncio.subprocess.Process:
-        program = find_nginx()
-        assert program
-        command = [program, "-p", str(self.home), "-c", str(self.home / "nginx.conf"), *options]
+        assert NGINX
+        command = [NGINX, "-p", str(self.home), "-c", str(self.home / "nginx.conf"), *options]
         pipe = asyncio.subprocess.PIPE if options else asyncio.subprocess.DEVNULL
         return await asyncio.create_subprocess_exec(*command, stderr=pipe, start_new_session=True)
 

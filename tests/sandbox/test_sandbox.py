@@ -19,12 +19,7 @@ from tests.fixtures_sandbox import (
     entry,
     put,
 )
-
-OAUTH = {
-    "client_id": "sandbox-client",
-    "client_secret": "sandbox-secret",
-    "grant_type": "client_credentials",
-}
+from tests.harness.sandbox import LOGIN
 
 
 def test_the_smallest_document_has_the_published_hash() -> None:
@@ -39,13 +34,13 @@ def test_the_smallest_document_has_the_published_hash() -> None:
 @pytest.mark.parametrize(
     "fields, headers, error",
     [
-        ({**OAUTH, "grant_type": "password", "client_id": ""}, {}, "unsupported_grant_type"),
-        ({**OAUTH, "client_secret": ""}, {}, "invalid_request"),
+        ({**LOGIN, "grant_type": "password", "client_id": ""}, {}, "unsupported_grant_type"),
+        ({**LOGIN, "client_secret": ""}, {}, "invalid_request"),
         ({}, {}, "invalid_request"),
-        ({**OAUTH, "client_secret": "guess"}, {}, "invalid_client"),
-        ({**OAUTH, "client_id": "nobody"}, {}, "invalid_client"),
-        ({**OAUTH, "scope": "Other"}, {}, "invalid_scope"),
-        (OAUTH, {"onbehalfof": "nonsense"}, "invalid_request"),
+        ({**LOGIN, "client_secret": "guess"}, {}, "invalid_client"),
+        ({**LOGIN, "client_id": "nobody"}, {}, "invalid_client"),
+        ({**LOGIN, "scope": "Other"}, {}, "invalid_scope"),
+        (LOGIN, {"onbehalfof": "nonsense"}, "invalid_request"),
     ],
 )
 async def test_login_refusals_are_oauth_errors(
@@ -58,14 +53,14 @@ async def test_login_refusals_are_oauth_errors(
 @pytest.mark.parametrize("charset", ["punycode", "utf-16", "nonsense"])
 async def test_a_login_in_another_charset_is_refused(portal: Portal, charset: str) -> None:
     headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
-    fields = urlencode(OAUTH).encode()
+    fields = urlencode(LOGIN).encode()
     answer = await portal.http.post("/connect/token", data=fields, headers=headers)
     assert (answer.status, (await answer.json())["error"]) == (400, "invalid_request")
 
 
 async def test_a_client_that_is_no_intermediary_acts_only_for_itself(portal: Portal) -> None:
     await portal.admin("clients", client_id="own", client_secret="s", tin=SUPPLIER)
-    fields = {**OAUTH, "client_id": "own", "client_secret": "s"}
+    fields = {**LOGIN, "client_id": "own", "client_secret": "s"}
     answer = await portal.http.post("/connect/token", data=fields, headers={"onbehalfof": BUYER})
     assert (await answer.json())["error"] == "unauthorized_client"
 

@@ -11,6 +11,7 @@ from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_un
 from tests.api_requests import cancel_latest, expect, submit
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import invoice
+from tests.submission.test_document_identity import QUICK
 
 FAILED = "Failed to submit, please try again"
 
@@ -148,12 +149,7 @@ async def test_duplicate_document_is_replaced_by_the_first_one(
     start: StartService, sandbox: Sandbox
 ) -> None:
     """The portal detects no identical bytes: the second document is Invalid and names the first."""
-    hasty = {
-        "PORTAL_SETTLE_SECONDS": "0.1",
-        "PORTAL_CONFIRMATION_GAP_SECONDS": "0.05",
-        "PORTAL_RECHECK_SECONDS": "0.1",
-    }
-    api = await start(**hasty)
+    api = await start(**QUICK)
     await sandbox.settings(search_lag_seconds=3600, payload_detection=False)
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(api, submitImmediately=True)
