@@ -46,7 +46,6 @@ Open = Callable[[Any], Awaitable[Any]]
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
-    """Yield a browser."""
     async with open_browser() as opened:
         yield opened
 

@@ -34,7 +34,6 @@ async def site(start: StartService) -> Client:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
-    """A browser."""
     async with open_browser() as opened:
         yield opened
 

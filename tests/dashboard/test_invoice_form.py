@@ -59,7 +59,6 @@ async def site(start: StartService) -> Client:
 
 @pytest.fixture
 async def visitor(site: Client, sign_in: SignIn) -> Visitor:
-    """An owner who has signed in."""
     return await sign_in(site, "owner")
 
 

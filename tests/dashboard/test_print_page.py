@@ -69,7 +69,6 @@ def make_lines(count: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Any]:
-    """An empty page of a browser."""
     async with open_browser() as browser:
         yield await browser.new_page()
 

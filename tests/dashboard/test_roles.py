@@ -79,7 +79,6 @@ async def attacker(environment: dict[str, str]) -> Company:
 
 @pytest.fixture
 async def boss(site: Site) -> AsyncIterator[Visitor]:
-    """An owner of the company."""
     await site.join(site.company, "boss@example.com")
     async with await site.sign_in("boss@example.com") as visitor:
         yield visitor

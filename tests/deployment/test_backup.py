@@ -110,7 +110,6 @@ class Shop:
 
 @pytest.fixture
 async def shop(tmp_path: Path, sandbox: Sandbox) -> AsyncIterator[Shop]:
-    """Yield a company of an installation."""
     async with Installation(tmp_path, sandbox.base) as installation:
         company = await installation.add_company()
         base = f"http://127.0.0.1:{installation.ports[API_UNITS[0]]}"

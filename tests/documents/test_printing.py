@@ -182,7 +182,6 @@ def test_a_quantity_is_printed_with_the_name_of_its_unit(
 
 @pytest.fixture
 def imported_units() -> Iterator[None]:
-    """Import units for one test."""
     names = {"KGM": "kilogram", "XQZ": "crate of tests"}
     codes.replace_tables([CodeTable("units", names, datetime(2026, 3, 2).date())])
     yield

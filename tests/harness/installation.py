@@ -236,7 +236,6 @@ class Installation:
         return out.decode()
 
     async def connect(self, database: str = "einvoice") -> asyncpg.Connection:
-        """Connect as the superuser."""
         return await asyncpg.connect(self.postgres.url, database=database)
 
     async def add_company(self) -> Company:

@@ -274,7 +274,6 @@ class World(Tables):
 
     @property
     def time(self) -> datetime:
-        """Return the true time."""
         return self.portal.time
 
     @property

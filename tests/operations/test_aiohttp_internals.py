@@ -46,7 +46,6 @@ class Observed:
 
     @property
     def connection(self) -> Connection:
-        """The only connection."""
         (connection,) = self.server.connections
         assert isinstance(connection, Connection)
         return connection

@@ -26,7 +26,6 @@ class Server:
         self.runner = HardenedRunner(app)
 
     async def start(self) -> None:
-        """Listen."""
         await self.runner.setup()
         self.site = Site(self.runner, "127.0.0.1", 0)
         await self.site.start()
@@ -55,7 +54,6 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """Yield a server that runs."""
     server = Server()
     await server.start()
     yield server

@@ -254,7 +254,6 @@ async def test_command_error_is_reported_in_one_line(
 
 @pytest.fixture
 async def empty(cluster: str) -> AsyncIterator[str]:
-    """Yield the URL of an empty database."""
     async with create_database(cluster) as url:
         yield url
 

@@ -13,7 +13,6 @@ from tests.conftest import until
 
 @pytest.fixture
 async def pool(database: str) -> AsyncIterator[Pool]:
-    """A pool of one connection."""
     async with asyncio.timeout(60):
         pool = Pool(lambda: connect(database, {}), 1)
         yield pool

@@ -14,7 +14,6 @@ from tests.harness.processes import ChildProcess, free_port, read_listening_port
 
 @pytest.fixture
 async def worker(environment: dict[str, str], tmp_path: Path) -> AsyncIterator[ChildProcess]:
-    """A worker with a port."""
     port = free_port()
     variables = {**environment, "WORKER_PORT": str(port)}
     async with ChildProcess(["worker"], variables, tmp_path / "log", port, "/readyz") as process:
