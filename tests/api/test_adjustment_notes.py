@@ -39,10 +39,6 @@ async def request_note(api: Client, invoice_id: int | str, **changes: Any) -> tu
     return await request_json(api, "POST", path, json=note(**changes))
 
 
-def line_of_price(price: float) -> list[Any]:
-    return [line(unit={"code": "KGM", "price": price, "count": 1}, taxDetails=[])]
-
-
 @pytest.fixture
 async def valid(api: Client) -> int:
     """Return the id of a Valid invoice of 104.76."""
@@ -90,7 +86,8 @@ async def test_note_above_the_remaining_amount_is_rejected(api: Client, valid: i
         ("REFUND_NOTE", 104.77, 422),
         ("DEBIT_NOTE", 1000, 201),
     ):
-        given, body = await request_note(api, valid, type=note_type, lineItems=line_of_price(price))
+        lines = [line(unit={"code": "KGM", "price": price, "count": 1}, taxDetails=[])]
+        given, body = await request_note(api, valid, type=note_type, lineItems=lines)
         assert given == status, (note_type, price)
         if status == 422:
             assert list_rules(body) == [("/lineItems", "amount")]

@@ -18,16 +18,13 @@ class Observed:
     """A server on a free port, and what its handler saw of its connection."""
 
     def __init__(self) -> None:
-        self.runner = HardenedRunner(self._application())
-        self.states: list[tuple[bool, bool]] = []
-        self.received: list[bool] = []
-        self.latest: tuple[web.Request, web.Response] | None = None
-
-    def _application(self) -> web.Application:
         app = web.Application()
         app[app_keys.CONFIG] = read_config({})
         app.router.add_get("/", self._handle)
-        return app
+        self.runner = HardenedRunner(app)
+        self.states: list[tuple[bool, bool]] = []
+        self.received: list[bool] = []
+        self.latest: tuple[web.Request, web.Response] | None = None
 
     async def _handle(self, request: web.Request) -> web.Response:
         connection = self.connection
