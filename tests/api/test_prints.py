@@ -12,11 +12,12 @@ import segno
 
 from tests.api.test_consolidated_invoices import create_consolidated, sale
 from tests.api.test_consolidated_invoices import submit_until_valid as send_consolidated
-from tests.api.test_notes import SELLER, create_note, create_valid_note
+from tests.api.test_notes import create_note, create_valid_note
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
+from tests.documents.sources import MILL
 from tests.harness.bodies import buyer, line
 from tests.submission.test_submission import STRANGER
 
@@ -302,7 +303,7 @@ async def test_the_company_is_the_buyer_of_a_self_billed_invoice(api: Client) ->
     changes = {
         "type": "SELF_BILLED_INVOICE",
         "buyer": None,
-        "supplier": SELLER,
+        "supplier": MILL,
         "currencyCode": "USD",
         "exchangeRate": 4.45,
     }
