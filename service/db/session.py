@@ -51,10 +51,10 @@ class DedicatedSession(Loop):
     """One connection of a process, for state that belongs to a session: locks and notifications.
 
     A paused process keeps its locks, a process that dies loses them at once, and one whose host
-    vanishes loses them within DATABASE_SILENCE_SECONDS. All locks are lost with the connection;
-    `alive` is false until there is another one. `heartbeat` is the latest moment in which the
-    database has answered: notifications of changes that were acknowledged before it have arrived.
-    It is None without a connection that receives them.
+    vanishes loses them within DATABASE_SILENCE_SECONDS. All locks are lost with the connection.
+    `heartbeat` is the latest moment in which the database has answered: notifications of changes
+    that were acknowledged before it have arrived. It is None without a connection that receives
+    them.
 
     While it is connected it checks that no newer migration excludes this version of the service. If
     one does, it stops the process, as SIGTERM would.
@@ -74,10 +74,6 @@ class DedicatedSession(Loop):
         self._is_excluded = False
         self.heartbeat: Seen | None = None
         self.on_reconnect: list[Callable[[], object]] = []
-
-    @property
-    def alive(self) -> bool:
-        return self._conn is not None and not self._conn.is_closed()
 
     async def work(self) -> float:
         """Connect, and wait until the connection is lost. The next round reconnects at once."""
