@@ -10,15 +10,27 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
+import pytest
+
+from tests.api.test_idempotency_claims import IS_WAITED_FOR
 from tests.api_invoices import create_invoice, create_sale, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import Answer, create_record, request_json
-from tests.conftest import Client, Company
+from tests.conftest import Client, Company, until
 from tests.fixtures_shared import SharedService
 from tests.harness.bodies import buyer, invoice, line, note, now
 
 CODES, WAYS = 13, 40  # equal codes, and requests at a time
 REQUESTS = "/api/einvoice-requests"
+
+
+def share(number: int, count: int, values: int) -> int:
+    """Return one of `values` numbers for the request `number` of `count`.
+
+    It is equal for requests that follow each other, so that they overlap.
+    """
+    return number * values // count
 
 
 def mark_of(record: dict[str, Any]) -> str:
@@ -70,12 +82,13 @@ async def check_created(
 def make_invoices(count: int, codes: int, references: int = 0) -> list[dict[str, Any]]:
     """Return bodies with a mark each, some of which share their code or reference."""
     bodies = [
-        invoice(code=1 + number % codes, buyer=buyer(name=f"Buyer {number}"))
+        invoice(code=1 + share(number, count, codes), buyer=buyer(name=f"Buyer {number}"))
         for number in range(count)
     ]
-    for number, body in enumerate(bodies):
-        if references and number % 2:
-            body["reference"] = f"order {number % references}"
+    if references:
+        half = count // 2
+        for number, body in enumerate(bodies[:half]):
+            body["reference"] = f"order {share(number, half, references)}"
     return bodies
 
 
@@ -97,6 +110,26 @@ async def test_concurrent_creations_with_used_references_get_their_own_answers(a
     marks = [body["buyer"]["name"] for body in bodies]
     stored = await check_created(api, "/api/invoices", marks, answers, ["Buyer first"])
     assert len(stored) == 2 * WAYS + 6  # without a reference, and one of each other
+
+
+@pytest.mark.parametrize(
+    "column, used",
+    [("code", {"code": 5}), ("reference", {"reference": "A"}), ("code", {"adjustmentNoteCode": 5})],
+)
+async def test_a_code_or_reference_in_an_open_transaction_is_waited_for(
+    api: Client, owner: asyncpg.Connection, column: str, used: dict[str, Any]
+) -> None:
+    path, make = "/api/invoices", invoice
+    if "adjustmentNoteCode" in used:
+        path, make = f"{path}/{await create_valid_invoice(api)}/adjustment-note", note
+    first = await create_record(api, path, **make())
+    change = f"update documents set {column} = $2 where id = $1"
+    async with owner.transaction():
+        await owner.execute(change, first["id"], *used.values())
+        late = asyncio.create_task(request_json(api, "POST", path, json=make(**used)))
+        await until(lambda: owner.fetchval(IS_WAITED_FOR))
+    status, body = await late
+    assert (status, body["code"]) == (422, f"{column}_taken")
 
 
 async def test_concurrent_creations_with_keys_get_their_own_answers(api: Client) -> None:
@@ -190,7 +223,7 @@ async def test_concurrent_notes_with_equal_codes_get_their_own_answers(api: Clie
     bodies = [
         note(
             type="DEBIT_NOTE",
-            adjustmentNoteCode=1 + number % CODES,
+            adjustmentNoteCode=1 + share(number, WAYS, CODES),
             lineItems=[line(description=f"Line {number}", unit=unit)],
         )
         for number in range(WAYS)
@@ -205,7 +238,12 @@ async def test_concurrent_consolidated_invoices_get_their_own_answers(api: Clien
     sales = [await create_sale(api) for _ in range(WAYS)]
     path, common = "/api/consolidated-invoices", {"type": "CONSOLIDATED_INVOICE"}
     bodies = [
-        {**common, "code": 1 + number % CODES, "issueDateTime": now(), "invoiceIds": [sale]}
+        {
+            **common,
+            "code": 1 + share(number, WAYS, CODES),
+            "issueDateTime": now(),
+            "invoiceIds": [sale],
+        }
         for number, sale in enumerate(sales)
     ]
     answers = await send_all(api, [("POST", path, body) for body in bodies])
