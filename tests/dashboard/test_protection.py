@@ -263,7 +263,16 @@ async def test_activity_and_portal_show_nothing_of_another_company(
 
 async def test_script_in_any_text_stays_text_on_every_page(admin: Visitor, site: Client) -> None:
     ids = await create_ids(site)
-    named = buyer(name=SCRIPT, contactNumber=SCRIPT[:20])
+    short = SCRIPT[:10]
+    address = dict.fromkeys(("line1", "line2", "line3"), SCRIPT) | {"city": short}
+    named = buyer(
+        name=SCRIPT,
+        contactNumber=short,
+        email=f"{short}@example.com",
+        tin=short,
+        registration={"type": "BRN", "number": short},
+        address={**address, "zipCode": short, "country": "MYS"},
+    )
     wording = {"description": SCRIPT, "taxExemptionReason": SCRIPT}
     reduced = line(**wording, discount={"amount": 1, "reason": SCRIPT})
     invoice_id = await create_invoice(site, buyer=named, lineItems=[reduced])
@@ -298,7 +307,7 @@ async def test_script_in_any_text_stays_text_on_every_page(admin: Visitor, site:
                 for address in (path, path + query):
                     await admin.get(address)
                     assert admin.status < 500, address
-                    assert not admin.is_page or SCRIPT not in admin.text, address
+                    assert not admin.is_page or short not in admin.text, address
                     shown += escape(SCRIPT) in admin.text
     assert shown > 20
 
