@@ -86,6 +86,10 @@ def test_a_tax_forgone_has_the_limit_of_amounts() -> None:
     assert [each["path"] for each in money.find_violations(body)] == ["/lineItems"]
 
 
+def test_a_discount_as_large_as_the_line_leaves_zero() -> None:
+    assert money.compute_line(item("1.00", discount={"amount": 1})).net == 0
+
+
 @pytest.mark.parametrize(
     "prepaid, rounding, payable",
     [

@@ -30,7 +30,7 @@ from service.http.limits import (
 )
 from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_submitted_invoice
-from tests.api_reads import get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
@@ -358,6 +358,23 @@ async def test_aborted_work_is_repeated_unless_it_has_committed(
         with pytest.raises(asyncpg.DeadlockDetectedError):
             await retry(work, 1)
     assert len(runs) == (1 if commits else TRIES)
+
+
+@pytest.mark.parametrize("state", ["53100", "53200", "58030"])
+async def test_a_full_disk_refuses_writes_and_serves_reads(
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox, state: str
+) -> None:
+    invoice_id = await create_invoice(api)
+    for table in ("documents", "submissions"):
+        await fails(owner, table, state)
+    assert is_unavailable(await api.post("/api/invoices", json=invoice()))
+    assert is_unavailable(await api.post(f"/api/invoices/{invoice_id}/submit-to-portal", json={}))
+    assert (await get_invoice(api, invoice_id))["status"] == "Draft"
+    assert not await sandbox.ledger() and not await get_documents(api, invoice_id)
+    for table in ("documents", "submissions"):
+        await works_again(owner, table)
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
 
 
 async def test_a_failed_request_does_not_keep_its_idempotency_key(

@@ -4,10 +4,15 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+import aiohttp
 import pytest
 
 from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
+from tests.api_invoices import create_invoice, create_submitted_invoice
+from tests.api_reads import get_invoice
+from tests.api_requests import submit
+from tests.conftest import Sandbox, StartService, make_company, until
 from tests.portal.test_portal_client import TIN, http, portal_to, silent
 
 #: A task that waits for a connection.
@@ -114,3 +119,33 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
 async def test_clients_of_one_session_share_the_connections() -> None:
     async with portal_to(http(202, {})) as (portal, _):
         assert portal.through(None)._connections is portal._connections
+
+
+@pytest.mark.long
+async def test_hanging_requests_of_one_company_do_not_block_another(
+    start: StartService, environment: dict[str, str], sandbox: Sandbox
+) -> None:
+    """40 requests of one company hang. Another company submits meanwhile."""
+    bounds = {
+        "PORTAL_TIMEOUT_SECONDS": "15",
+        "PORTAL_CONNECT_TIMEOUT_SECONDS": "4",
+        "SUBMIT_WAIT_SECONDS": "30",
+    }
+    api = await start(background=False, **bounds)
+    other = await make_company(environment, name="Kedai Lain Sdn. Bhd.", tin_code="C20880050020")
+    hanging = [await create_invoice(api) for _ in range(40)]
+    for invoice_id in hanging:
+        number = f"INV-{int((await get_invoice(api, invoice_id))['invoice_code']):05}"
+        await sandbox.fault("submit", "slow_before", number=number, seconds=LONG)
+    tasks = [asyncio.create_task(submit(api, invoice_id)) for invoice_id in hanging]
+    await until(lambda: _sent(sandbox), lambda count: count >= 10)
+    async with aiohttp.ClientSession(
+        api.make_url(""), headers={"X-API-Key": other.key}
+    ) as neighbour:
+        await create_submitted_invoice(neighbour)
+    assert sum(not task.done() for task in tasks) >= 10
+    assert {status for status, _ in await asyncio.gather(*tasks)} == {400}
+
+
+async def _sent(sandbox: Sandbox) -> int:
+    return (await sandbox.calls())["calls"].get("submit", 0)

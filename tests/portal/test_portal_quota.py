@@ -25,10 +25,12 @@ from service.portal.rate_limits import (
     PortalRateLimiter,
     limits,
 )
+from tests.api.test_validations import TIN as VALID_TIN
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
-from tests.api_requests import submit
-from tests.conftest import Client, Sandbox, StartService, some_long, until
+from tests.api_requests import request_json, submit
+from tests.conftest import Client, Company, Sandbox, StartService, some_long, until
+from tests.fixtures_service import StartProcess
 from tests.harness.companies import AUTOMATIC
 from tests.submission.test_batches import (
     create_ready,
@@ -355,6 +357,30 @@ def test_a_scaled_quota_is_at_least_one_request() -> None:
                 bounds = limits(quota, Decimal("0.001"), urgent)
                 assert bounds.most == bounds.pace_most == bounds.size == bounds.alone == 1
                 assert bounds.span >= timedelta(seconds=quota.seconds)
+
+
+async def test_two_processes_share_one_token_bucket(
+    services: StartProcess, company: Company, sandbox: Sandbox
+) -> None:
+    await sandbox.settings(rate_scale=1)
+    statuses: Counter[int] = Counter()
+    for _ in range(2):
+        service = await services(PORTAL_RATE_SCALE="1")
+        async with service.client(company.key) as client:
+            numbers = [f"{service.port}{number:07}" for number in range(45)]
+            answers = [
+                request_json(
+                    client,
+                    "POST",
+                    "/api/validation/tin",
+                    json={**VALID_TIN, "registration_number": each},
+                )
+                for each in numbers
+            ]
+            statuses.update(status for status, _ in await asyncio.gather(*answers))
+    calls = await sandbox.calls()
+    assert calls["calls"]["tin"] == 48 and "429" not in calls["answers"]["tin"]
+    assert statuses[429] == 42
 
 
 async def test_an_interactive_submit_may_exceed_the_background_share(

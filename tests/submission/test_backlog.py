@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -17,6 +18,7 @@ from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import StartProcess
 from tests.harness.network import Network
+from tests.harness.processes import Service
 from tests.submission.test_batches import count_states
 
 MANY = 200
@@ -97,6 +99,28 @@ async def test_crash_while_reading_a_listing_counts_against_no_submission(
         assert await owner.fetchval("select max(claims) from submissions") == 0
         await service.start()
     assert set(await wait_until_resolved(owner)) <= {"Accepted", "Finished"}
+
+
+async def test_crash_in_a_batch_causes_no_manual_review(
+    environment: dict[str, str],
+    owner: asyncpg.Connection,
+    make_backlog: MakeBacklog,
+    tmp_path: Path,
+) -> None:
+    """The batch was claimed. Each submission is retried alone, and a result resets its count."""
+    await make_backlog(8)
+    service = Service({**environment, "PORTAL_LEASE_SECONDS": "1"}, tmp_path / "service.log")
+    await service.start(dies_at="before_state_commit")
+    await service.died()
+    assert await owner.fetchval(
+        "select array_agg(distinct claims) from submissions where state = 'Uncertain'"
+    ) == [1]
+    await service.start()
+    try:
+        found = await wait_until_resolved(owner)
+    finally:
+        await service.stop()
+    assert set(found) <= {"Accepted", "Finished"} and sum(found.values()) == 8
 
 
 async def test_failing_submission_causes_no_manual_review_of_others(

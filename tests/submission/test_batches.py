@@ -16,7 +16,7 @@ from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionCont
 from service.submission.own_clients import sign_in
 from service.submission.sending import batch, send
 from tests.api_invoices import create_invoice, create_submitted_invoice
-from tests.api_reads import get_documents, get_invoice, read_request
+from tests.api_reads import get_documents, get_invoice, read_request, wait_for_lock
 from tests.api_requests import expect, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
 from tests.fixtures_service import StartProcess
@@ -347,6 +347,22 @@ async def test_batch_that_never_arrived_is_resent_unchanged(
     assert await count_states(owner) == {"Merged": 6, "Accepted": 1}
 
 
+@pytest.mark.parametrize("fault", ["accept_then_drop", "truncate"])
+async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
+    asleep: Client, owner: asyncpg.Connection, start: StartService, sandbox: Sandbox, fault: str
+) -> None:
+    """Four were accepted and one was rejected; the response was lost or truncated."""
+    ids = await create_ready(asleep, 4)
+    late = await create_invoice(asleep, isReady=True, issueDateTime=now(hours=2))
+    await sandbox.settings(age_window_seconds=3600)
+    await sandbox.fault("submit", fault)
+    service = await start()
+    assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
+    assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert (await get_documents(service, late))[0]["errors"][0]["code"] == "CF321"
+
+
 @pytest.mark.parametrize(
     "parts, submits",
     some_long([([3, 2], 0), ([3], 1), ([5], 0), ([2, 1, 2], 0), ([1, 1], 1)]),
@@ -415,6 +431,22 @@ async def test_transient_error_keeps_the_batch_together(
 
 
 # Crashes
+
+
+@pytest.mark.long
+async def test_kill_while_merging_loses_nothing(
+    asleep: Client, owner: asyncpg.Connection, services: StartProcess, sandbox: Sandbox
+) -> None:
+    ids = await create_ready(asleep, 30)
+    async with owner.transaction():
+        await owner.execute("select from submitted_documents for update")
+        service = await services()
+        await wait_for_lock(owner)
+        await service.kill()
+    assert await count_states(owner) == {"Queued": 30} and not await sandbox.ledger()
+    await service.start()
+    await wait_for_statuses(owner, ids, "Valid")
+    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 2
 
 
 async def test_claim_on_a_merged_submission_sends_nothing(

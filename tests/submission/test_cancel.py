@@ -73,6 +73,23 @@ async def test_a_repeated_update_of_a_cancelled_invoice_sends_no_second_document
     assert await sandbox.count_calls("submit") == 2
 
 
+async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
+    api: Client, owner: asyncpg.Connection, sandbox: Sandbox
+) -> None:
+    invoice_id = await create_valid_invoice(api)
+    async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
+        assert response.status == 201, await response.text()
+    await owner.execute(
+        "update document_states set status = 'Valid' where kind = 'adjustment_note'"
+    )
+    expected = {
+        "message": "Document is currently being referenced by another document",
+        "code": "ActiveReferencingDocuments",
+    }
+    assert await cancel_latest(api, invoice_id) == (400, expected)
+    assert (await sandbox.ledger())[0]["status"] == "Valid"
+
+
 async def test_failed_cancellation_request_leaves_the_document_valid(
     api: Client, sandbox: Sandbox
 ) -> None:

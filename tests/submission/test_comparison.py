@@ -30,6 +30,7 @@ from tests.api_reads import (
     get_invoice,
     read_request,
     wait_for_status,
+    wait_until_status,
 )
 from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
@@ -333,6 +334,31 @@ async def test_an_adoptable_document_does_not_prolong_a_sending_hold(
         lambda: run_command(config, reconcile), lambda result: not result["companies"][0]["held"]
     )
     assert [one["kind"] for one in result["companies"][0]["findings"]] == ["adoptable"]
+
+
+async def test_a_foreign_cancellation_is_found_once(
+    start: StartService, config: Config, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    api = await start()
+    invoice_id = await create_valid_invoice(api)
+    uuid = (await get_documents(api, invoice_id))[0]["uuid"]
+    await sandbox.cancel(uuid, "On the portal's page")
+    finding = await wait_for_finding(config, "cancelled_elsewhere")
+    assert (finding["uuid"], finding["reason"]) == (uuid, "On the portal's page") and finding[
+        "cancelled_at"
+    ]
+    assert finding["cancellable_until"] is None
+    (shown,) = (await run_command(config, attention))["findings"]
+    assert (
+        shown["reason"] == "On the portal's page" and "no request of this service" in shown["what"]
+    )
+    assert len(await compare(config)) == 1
+    await owner.execute("update submissions set not_before = now()")
+    other = await start()  # compares in the background
+    await wait_until_status(other, invoice_id, "Cancelled")
+    assert len(await compare(config)) == 1
+    await owner.execute("update findings set found_at = found_at - interval '25 hours'")
+    assert await compare(config) == [] == await compare(config)
 
 
 async def test_a_cancellation_by_the_company_is_not_a_finding(api: Client, config: Config) -> None:

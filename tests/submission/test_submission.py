@@ -25,6 +25,7 @@ from tests.harness.companies import AUTOMATIC
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
+AGAIN = {"success": True, "message": "The invoice has already been submitted to the portal."}
 #: A buyer whose registration number does not match the TIN, so that the document is Invalid.
 STRANGER = buyer(
     type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
@@ -63,6 +64,12 @@ async def test_the_sent_bytes_are_those_of_the_stored_submission(
     (listed,) = await sandbox.ledger()
     (document,) = await get_documents(api, invoice_id)
     assert hashlib.sha256(content).hexdigest() == document["document_hash"] == listed["sha256"]
+
+
+async def test_a_repeated_submit_succeeds_and_sends_nothing(api: Client, sandbox: Sandbox) -> None:
+    invoice_id = await create_valid_invoice(api)
+    assert await submit(api, invoice_id) == (200, AGAIN)
+    assert len(await sandbox.ledger()) == 1
 
 
 @pytest.mark.parametrize("shown", [{}, {"validationResults": None}, {"validationResults": []}])
