@@ -359,7 +359,7 @@ async def test_partly_accepted_batch_with_a_lost_response_is_reconciled(
     service = await start()
     assert await wait_for_statuses(owner, [late], "Draft") == {"Draft": 1}
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 4}
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) == 2
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 2
     assert (await get_documents(service, late))[0]["errors"][0]["code"] == "CF321"
 
 
@@ -446,7 +446,7 @@ async def test_kill_while_merging_loses_nothing(
     assert await count_states(owner) == {"Queued": 30} and not await sandbox.ledger()
     await service.start()
     await wait_for_statuses(owner, ids, "Valid")
-    assert await is_sent_once_each(sandbox, ids) and await count_submits(sandbox) <= 2
+    assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") <= 2
 
 
 async def test_claim_on_a_merged_submission_sends_nothing(
