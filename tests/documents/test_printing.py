@@ -226,6 +226,14 @@ def test_a_quantity_is_printed_as_given() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "factor, written",
+    [(None, ""), ("0.05", "5%"), ("0.125", "12.5%"), ("0.1000", "10%"), ("1", "100%")],
+)
+def test_a_factor_is_printed_as_a_percentage(factor: str | None, written: str) -> None:
+    assert printing.share(None if factor is None else Decimal(factor)) == written
+
+
 def test_times_are_printed_in_the_business_time_zone() -> None:
     at, zone = datetime(2026, 9, 14, 17, 0, 5, tzinfo=UTC), ZoneInfo("Asia/Kuala_Lumpur")
     assert printing.day(at, zone) == "15 September 2026"

@@ -388,6 +388,16 @@ async def test_concurrent_changes_leave_one_certificate(
     "change, faults",
     [
         (
+            lambda: {
+                "certificate": issued(not_before=NOW - 9 * DAY, not_after=NOW).certificate_pem
+            },
+            {"/certificate": "expired"},
+        ),
+        (
+            lambda: {"certificate": issued(not_before=NOW + DAY).certificate_pem},
+            {"/certificate": "not_yet_valid"},
+        ),
+        (
             lambda: {"certificate": "here", "key": "there"},
             {"/certificate": "format", "/key": "format"},
         ),

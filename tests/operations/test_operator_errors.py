@@ -224,6 +224,26 @@ async def test_clocks_that_differ_by_minutes_are_reported_by_reconcile(
     )
 
 
+async def test_an_expired_certificate_is_refused(
+    command: RunCommand, company: Company, tmp_path: Path
+) -> None:
+    past = datetime.now(UTC) - timedelta(days=2)
+    write_pair(tmp_path, issued(not_before=past - timedelta(days=9), not_after=past))
+    text = await read_error(
+        command(
+            "set-certificate",
+            "--company",
+            company.id,
+            "--certificate",
+            tmp_path / "certificate",
+            "--key",
+            tmp_path / "key",
+            SECRET_KEY=GENEROUS["SECRET_KEY"],
+        )
+    )
+    assert "certificate expired on" in text
+
+
 async def test_a_start_warns_of_an_expired_certificate_and_of_mixed_addresses(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
