@@ -181,6 +181,18 @@ async def test_each_change_records_an_event(api: Client, owner: asyncpg.Connecti
 # The list
 
 
+async def test_list_is_newest_first_without_deleted_requests(api: Client, stranger: Client) -> None:
+    await create_request(stranger)
+    ids = [await create_request(api) for _ in range(4)]
+    await expect(api, 200, "DELETE", f"/api/einvoice-requests/{ids.pop(-2)}")
+    body = await expect(api, 200, "GET", "/api/einvoice-requests?per_page=2")
+    assert [found["id"] for found in body["data"]] == ids[:0:-1]
+    assert (body["meta"]["total"], body["meta"]["last_page"]) == (3, 2)
+    assert body["data"][0] == await get_request(api, ids[-1])
+    body = await expect(api, 200, "GET", "/api/einvoice-requests")
+    assert [found["id"] for found in body["data"]] == ids[::-1]
+
+
 async def test_list_is_filtered_by_status_and_query(api: Client) -> None:
     first = await create_request(api, invoiceCode="INV-00007")
     second = await create_request(api, name="Tan Wei Ming")
