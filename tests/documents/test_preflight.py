@@ -129,6 +129,11 @@ def test_an_unknown_address_needs_only_its_state(address: dict[str, str], paths:
     ]
 
 
+def test_an_unknown_address_of_the_company_needs_only_its_state() -> None:
+    issuer = {**ISSUER, "address": "NA", "city": None, "country": ""}
+    assert preflight.list_errors(find_violations(EXAMPLE, issuer)) == []
+
+
 def test_an_unknown_address_has_a_valid_state() -> None:
     source = buying(address={"line1": "NA", "state": "88"})
     assert [each["code"] for each in preflight.list_errors(find_violations(source))] == ["CV302"]

@@ -119,6 +119,12 @@ async def test_clock_readings_of_different_moments_are_compared() -> None:
     assert later.ahead_of(earlier) == timedelta(seconds=10) == -earlier.ahead_of(later)
 
 
+async def test_a_small_clock_difference_is_not_measured_again() -> None:
+    portal, measured = PortalClock(), MeasuredClocks(0)
+    portal.latest = reading(59)
+    assert await portal.blocking_difference(reading(), measured) is None and measured.times == 0
+
+
 async def test_an_unconfirmed_clock_difference_does_not_block(without_measure_pause: None) -> None:
     portal = PortalClock()
     portal.latest = reading(75)

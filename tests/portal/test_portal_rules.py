@@ -30,7 +30,8 @@ from tests.api_requests import (
     request_json,
     submit,
 )
-from tests.conftest import Client, Company, Sandbox, StartService
+from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long
+from tests.documents.sources import GOLDEN, ISSUER, ISSUERS
 from tests.fixtures_sandbox import Portal, element, put
 from tests.fixtures_specification import Context
 from tests.harness.bodies import VALID, buyer, invoice, line, load_bodies, note, now
@@ -595,6 +596,22 @@ async def test_an_accepted_member_is_ready_and_becomes_valid(
     await assert_preflight_agrees(api, invoice_id)
     async with api.get(f"/api/invoices/{invoice_id}/print") as response:
         assert response.status == 200
+
+
+INVOICES = [
+    name for name, source in GOLDEN.items() if source["type"] in ("INVOICE", "SELF_BILLED_INVOICE")
+]
+
+
+@pytest.mark.parametrize("name", some_long(INVOICES))
+async def test_a_golden_document_is_ready_and_becomes_valid(
+    environment: dict[str, str], start: StartService, name: str
+) -> None:
+    api = await start(await make_company(environment, **ISSUERS.get(name, ISSUER)))
+    body = json.loads(json_codec.dumps(GOLDEN[name]))
+    path = "/api/invoices"
+    invoice_id = (await create_record(api, path, code=1, issueDateTime=now(), **body))["id"]
+    await assert_preflight_agrees(api, invoice_id)
 
 
 async def test_the_document_of_a_preflight_is_the_one_that_is_sent(
