@@ -219,6 +219,26 @@ async def test_only_people_with_the_right_have_a_link_to_the_settings(
         assert ("Complete it" in visitor.words) == has_link
 
 
+async def test_a_link_shows_the_printed_page_until_it_is_revoked(
+    member: Visitor, site: Client
+) -> None:
+    place = f"/invoices/{await create_invoice(site)}"
+    await member.fill_in(place, {"purpose": "view"}, path=f"{place}/links")
+    link = re.search(r'id="new-link">[^<]*(/shared/[^<]+)<', member.text)
+    assert link
+    async with Visitor(site.make_url("/")) as stranger:
+        await stranger.get(link[1])
+        assert stranger.status == 200 and "Aminah binti Salleh" in stranger.words
+        await stranger.get(link[1].replace("/shared/", "/receipt/"))
+        assert stranger.status == 404
+        await member.get(place)
+        revoke = re.search(rf'action="({place}/links/\d+/revoke)"', member.text)
+        await member.post(revoke[1] if revoke else "")
+        assert "The link is revoked." in member.words
+        await stranger.get(link[1])
+        assert stranger.status == 404
+
+
 async def test_an_invoice_lists_its_notes(member: Visitor, site: Client) -> None:
     target, other = [await create_valid_invoice(site) for _ in range(2)]
     path = f"/api/invoices/{target}/adjustment-note"
