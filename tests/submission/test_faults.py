@@ -88,6 +88,20 @@ async def test_document_that_was_not_sent_is_a_draft_immediately(
     assert not await sandbox.ledger()
 
 
+async def test_unreachable_portal_fails_immediately_and_recovers(
+    api: Client, start: StartService
+) -> None:
+    down = await start(
+        PORTAL_API_BASE="http://127.0.0.1:9", PORTAL_IDENTITY_BASE="http://127.0.0.1:9"
+    )
+    invoice_id = await create_invoice(down)
+    status, body = await submit(down, invoice_id)
+    assert status == 400 and body["errors"][0]["code"] == "PortalUnreachable"
+    assert (await get_invoice(down, invoice_id))["status"] == "Draft"
+    assert (await submit(api, invoice_id))[0] == 200
+    await wait_for_status(api, invoice_id, "Valid")
+
+
 async def test_document_with_an_unknown_outcome_is_locked(idle: Client, sandbox: Sandbox) -> None:
     await sandbox.fault("submit", "accept_then_drop")
     invoice_id = await create_invoice(idle)
