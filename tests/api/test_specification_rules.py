@@ -564,8 +564,14 @@ ERRORS = (
     Refusal(CANCEL_NOTE, 403, NOTE_CLOSED, note_invalid, code=FINAL),
     Refusal(CANCEL_NOTE, 403, NOTE_LATE, OLD_NOTE, code=OVER),
     Refusal("validate TIN", 400, WRONG_TYPE, sends={**TIN, "registration_type": "IC"}),
-    Refusal("validate TIN", 400, TIN_NEEDED, sends={**BRN, "registration_number": "202101033579"}),
-    Refusal("validate TIN", 400, "TIN or registration number is required", sends=BRN),
+    Refusal("validate TIN", 400, TIN_NEEDED, sends={**TIN, **BRN, "tin": " "}),
+    Refusal("validate TIN", 400, WRONG_TYPE, sends={**TIN, "registration_type": "brn"}),
+    Refusal(
+        "validate TIN",
+        400,
+        "TIN or registration number is required",
+        sends={**BRN, "registration_number": "", "tin": ".."},
+    ),
     Refusal(
         "validate adjustment note code",
         400,
