@@ -306,6 +306,13 @@ async def test_default_body_size_limit_is_2_mib(api: Client) -> None:
         await expect(api, status, "POST", "/api/invoices", data=data, headers=JSON_TYPE)
 
 
+async def test_missing_body_is_an_empty_object(api: Client) -> None:
+    path = f"/api/invoices/{await create_invoice(api)}"
+    for data in (None, b"", b" \r\n\t"):
+        headers = JSON_TYPE if data else {}
+        await expect(api, 200, "PUT", path, data=data, headers=headers)
+
+
 async def test_whitespace_body_counts_as_missing_for_any_content_type(everywhere: Client) -> None:
     """The response equals that of a request without a body: never a 415."""
     for method, path in list_routes(everywhere, "POST", "PUT"):
