@@ -1061,6 +1061,26 @@ KEPT = (
         "        if stored:\n",
         "tests/operations/test_pressure.py::test_a_submit_whose_commit_is_not_confirmed_goes_on",
     ),
+    Mutant(
+        "rejection-of-a-resent-document-believed",
+        "service/submission/machine/state_machine.py",
+        "    elif submission.possibly_received and event.rejected:\n",
+        "    elif False:\n",
+        f"{UNKNOWN}::test_a_rejection_of_what_was_sent_before_is_not_believed",
+    ),
+    Mutant(
+        "absent-part-not-marked-as-sent",
+        "service/submission/machine/state_machine.py",
+        'parts.append(Part(frozenset(absent), "Queued", possibly_received=True))',
+        'parts.append(Part(frozenset(absent), "Queued"))',
+        f"{UNKNOWN}::test_absent_documents_that_are_sent_again_are_marked",
+    ),
+    removal(
+        "claims-without-a-result-not-reset",
+        SUBMISSIONS,
+        "       claims = 0,\n",
+        "tests/submission/test_claims.py::test_a_stored_result_resets_the_claims_without_a_result",
+    ),
 )
 
 #: A company cannot read or change data of another.

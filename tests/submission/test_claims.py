@@ -150,6 +150,12 @@ async def test_batch_statement_for_a_lost_claim_changes_nothing(
     assert await claimed.rows() == before
 
 
+async def test_a_stored_result_resets_the_claims_without_a_result(claimed: Claimed) -> None:
+    await claimed.owner.execute("update submissions set claims = 3")
+    await claimed.run_batch("submission_move")
+    assert (await claimed.submission())["claims"] == 0
+
+
 async def test_claim_is_not_renewed_once_another_process_compares(claimed: Claimed) -> None:
     company_id, before = claimed.claim.company_id, await claimed.rows()
     await claimed.owner.execute(COMPARE, company_id)

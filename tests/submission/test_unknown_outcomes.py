@@ -8,7 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from service.errors import make_reason
 from service.portal.listings import Listing
+from service.portal.responses import SubmissionReceipt
 from service.submission import store as records
 from service.submission.context import Claim, CompanyContext
 from service.submission.following.unknown_outcomes import UnknownOutcomes
@@ -152,3 +154,34 @@ def test_promised_work_that_was_sent_in_vain_is_split_then_reviewed(
     parts = create_parts(submission, write)
     assert [len(part.docs) for part in parts] == ([1, 1] if state == "Split" else [])
     assert all(part.possibly_received and part.sends == 0 for part in parts)
+
+
+@pytest.mark.parametrize("via, state", [("search", "Accepted"), ("unproven", "NeedsPerson")])
+def test_absent_documents_that_are_sent_again_are_marked(via: str, state: str) -> None:
+    submission = replace(
+        UNCERTAIN,
+        docs=tuple(
+            SubmittedDocument(key, f"INV-{key}", "01", NOW, "Submitting") for key in range(2)
+        ),
+        sightings=(Sighting(0, "U1", "S1", via),),
+        first_sent_at=NOW - HOUR,
+        last_sent_at=NOW - HOUR,
+        absence_confirmations=1,
+        absence_confirmed_at=NOW - HOUR,
+    )
+    after, commands = state_machine.step(submission, ListingEnded(NOW), TIMES)
+    (write,) = [each for each in commands if isinstance(each, Write)]
+    assert after.state == state
+    assert write.parts == (Part(frozenset({1}), "Queued", possibly_received=True),)
+
+
+@pytest.mark.parametrize("documents, state", [(1, "Uncertain"), (2, "Split")])
+def test_a_rejection_of_what_was_sent_before_is_not_believed(documents: int, state: str) -> None:
+    """The portal may have the document of the earlier send."""
+    docs = [
+        SubmittedDocument(key, f"INV-{key}", "01", NOW, "Submitting") for key in range(documents)
+    ]
+    rejected = {doc.number: [make_reason("CF321", "Invalid.")] for doc in docs}
+    submission = replace(UNCERTAIN, state="Sending", docs=tuple(docs), possibly_received=True)
+    after, (write,) = state_machine.step(submission, SubmissionReceipt(None, {}, rejected), TIMES)
+    assert after.state == state and isinstance(write, Write) and not write.changes
