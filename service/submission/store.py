@@ -5,7 +5,7 @@ import functools
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -156,9 +156,11 @@ def make_document(row: DocumentRow) -> SubmittedDocument:
 
 
 async def read_contents(
-    conn: Connection, company_id: int, ids: Iterable[int]
+    conn: Connection, company_id: int, ids: Collection[int]
 ) -> dict[tuple[int, str], bytes]:
     """Return {(submission id, number): bytes of the sent document}."""
+    if not ids:
+        return {}
     rows: list[ContentRow] = await sql.submission_contents(
         conn, company_id=company_id, ids=sorted(ids)
     )
