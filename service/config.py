@@ -305,7 +305,7 @@ def fingerprint_credentials(client_id: str, secret: str) -> str:
     return hmac.new(secret.encode(), client_id.encode(), hashlib.sha256).hexdigest()[:8]
 
 
-def local_address(host: Any, port: Any) -> str:
+def local_address(host: str, port: int) -> str:
     """Return the URL of a listening address for programs on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -315,7 +315,7 @@ def local_address(host: Any, port: Any) -> str:
 SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in fields(Config)}
 
 #: field -> its value if the variable is empty, computed from the values of all fields
-DERIVED: dict[str, Callable[[Mapping[str, object]], Any]] = {
+DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "worker_host": lambda values: values["host"],
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
     "public_url": lambda values: local_address(values["host"], values["port"]),
