@@ -36,7 +36,7 @@ PEERS = Path(__file__).resolve().parent / "peers"
 #: The parts in the order of their removal: DDL, or the name of a step of the statement.
 PARTS = {
     "counts of lists": "drop trigger counted_inserted on document_states",
-    "state, words of the name": "drop trigger keep_parts on documents",
+    "state, words of the name": "drop trigger add_parts on documents",
     "audit log": "audited",
     "event": "noted",
     "checks": "alter table documents drop constraint documents_columns_by_kind;"

@@ -29,21 +29,27 @@ call describe('record_counts', '
 
 -- A transaction writes to one slot. If it waited for a slot of another one while it changes several
 -- records, the two could wait for each other.
+create function own_count_slot(company_id bigint) returns smallint
+  language plpgsql as $$
+begin
+  for slot in 0 .. 99 loop
+    if pg_try_advisory_xact_lock(hashint8(company_id), slot) then
+      return slot;
+    end if;
+  end loop;
+  perform pg_advisory_xact_lock(hashint8(company_id), 100);
+  return 100;
+end $$;
+comment on function own_count_slot is
+  'A slot of record_counts that no other transaction writes to until this one ends.';
+
 create procedure keep_counts(counted regclass, list text, type text) language plpgsql as $$
 begin
   execute format($f$
     create function count_%1$s() returns trigger language plpgsql as $body$
-    declare
-      own_slot smallint := 0;
     begin
-      while not pg_try_advisory_xact_lock(hashint8(new.company_id), own_slot) loop
-        own_slot := own_slot + 1;
-        if own_slot = 100 then
-          perform pg_advisory_xact_lock(hashint8(new.company_id), own_slot);
-        end if;
-      end loop;
       insert into record_counts as c (company_id, list, status, type, slot, live)
-      select company_id, %2$s, status, %3$s, own_slot, change
+      select company_id, %2$s, status, %3$s, own_count_slot(company_id), change
         from (select old.*, -1 as change where tg_op = 'UPDATE'
               union all
               select new.*, 1) record
@@ -110,6 +116,21 @@ end $$;
 comment on function replace_metadata_entries is
   'Replace the entries of a record whose metadata has changed.';
 
+create procedure keep_metadata_entries(described regclass) language plpgsql as $$
+begin
+  execute format(
+    'create trigger metadata_inserted after insert on %1$s for each row'
+    ' when (new.metadata is not null) execute function replace_metadata_entries()',
+    described);
+  execute format(
+    'create trigger metadata_changed after update on %1$s for each row'
+    ' when (old.metadata::text is distinct from new.metadata::text)'
+    ' execute function replace_metadata_entries()',
+    described);
+end $$;
+comment on procedure keep_metadata_entries is
+  'Keep the metadata of a table in metadata_entries by triggers.';
+
 -- The words of buyers' names, so that a search by name need not read all buyers of a company. An
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
@@ -122,21 +143,13 @@ create function search_text(name text) returns text
 comment on function search_text is
   'A text as it is searched: in lower case, with single spaces in place of punctuation.';
 
-create function keep_document_parts() returns trigger language plpgsql as $$
+create function add_document_parts() returns trigger language plpgsql as $$
 begin
   if tg_op = 'INSERT' then
     insert into document_states (company_id, id, kind, type)
     values (new.company_id, new.id, new.kind, new.type);
-  elsif (new.type, new.deleted_at) is distinct from (old.type, old.deleted_at) then
-    update document_states
-       set type = new.type, deleted_at = new.deleted_at, updated_at = clock_timestamp()
-     where company_id = new.company_id and id = new.id;
-    update submitted_documents
-       set deleted_at = new.deleted_at
-     where company_id = new.company_id and document_id = new.id
-       and deleted_at is distinct from new.deleted_at;
   end if;
-  if new.buyer_text is not null and new.buyer_text is distinct from old.buyer_text
+  if new.buyer_text is not null
      and not exists (select
                        from buyer_words
                       where company_id = new.company_id
@@ -149,10 +162,24 @@ begin
   end if;
   return null;
 end $$;
-comment on function keep_document_parts is
-  'Add the state of an inserted document, a draft, and copy its type and its deletion to its state '
-  'and its submitted documents. Add the words of a buyer that no invoice has had before. One '
-  'trigger, since each costs a create 2 to 4 % of the time of PostgreSQL.';
+comment on function add_document_parts is
+  'Add the state of an inserted document, a draft, and the words of a buyer that no invoice has '
+  'had before. One trigger, since each costs a create 2 to 4 % of the time of PostgreSQL.';
+
+create function copy_to_document_state() returns trigger language plpgsql as $$
+begin
+  update document_states
+     set type = new.type, deleted_at = new.deleted_at, updated_at = clock_timestamp()
+   where company_id = new.company_id and id = new.id;
+  if new.deleted_at is distinct from old.deleted_at then
+    update submitted_documents
+       set deleted_at = new.deleted_at
+     where company_id = new.company_id and document_id = new.id;
+  end if;
+  return null;
+end $$;
+comment on function copy_to_document_state is
+  'Copy the type and the deletion of a document to its state and its submitted documents.';
 
 create function check_kinds() returns trigger language plpgsql as $$
 begin
@@ -168,8 +195,7 @@ begin
   return null;
 end $$;
 comment on function check_kinds is
-  'Reject a document whose invoice_id or consolidated_invoice_id is the id of another kind. Apart '
-  'from keep_document_parts: most documents need no check, which costs a create 3 %.';
+  'Reject a document whose invoice_id or consolidated_invoice_id is the id of another kind.';
 
 -- Domains: PostgreSQL reads the checks of a table again for each statement.
 create domain document_type as text
@@ -289,13 +315,12 @@ create index documents_by_consolidated_invoice on documents (company_id, consoli
   where consolidated_invoice_id is not null;
 call keep_companies_apart('documents');
 grant select, insert, update on documents to einvoice_service;
-create trigger metadata_inserted after insert on documents for each row
-  when (new.metadata is not null) execute function replace_metadata_entries();
-create trigger metadata_changed after update on documents for each row
-  when (old.metadata::text is distinct from new.metadata::text)
-  execute function replace_metadata_entries();
-create trigger keep_parts after insert or update on documents for each row
-  execute function keep_document_parts();
+call keep_metadata_entries('documents');
+create trigger add_parts after insert or update of buyer_text on documents for each row
+  execute function add_document_parts();
+create trigger copy_to_state after update on documents for each row
+  when ((old.type, old.deleted_at) is distinct from (new.type, new.deleted_at))
+  execute function copy_to_document_state();
 create trigger check_kinds after insert or update of invoice_id, consolidated_invoice_id
   on documents for each row
   when (new.invoice_id is not null or new.consolidated_invoice_id is not null)

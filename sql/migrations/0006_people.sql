@@ -197,11 +197,7 @@ create index einvoice_requests_by_status on einvoice_requests (company_id, statu
 call keep_companies_apart('einvoice_requests');
 grant select, insert, update on einvoice_requests to einvoice_service;
 call keep_counts('einvoice_requests', '''einvoice_request''', '''''');
-create trigger metadata_inserted after insert on einvoice_requests for each row
-  when (new.metadata is not null) execute function replace_metadata_entries();
-create trigger metadata_changed after update on einvoice_requests for each row
-  when (old.metadata::text is distinct from new.metadata::text)
-  execute function replace_metadata_entries();
+call keep_metadata_entries('einvoice_requests');
 -- The link by which a buyer made a request: a link has few pending requests.
 create index einvoice_requests_by_link on einvoice_requests (company_id, link_id)
   where link_id is not null;

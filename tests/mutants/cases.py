@@ -1864,8 +1864,8 @@ EXACT = (
     Mutant(
         "changed-name-not-found",
         "sql/migrations/0002_documents.sql",
-        "new.buyer_text is distinct from old.buyer_text",
-        "tg_op = 'INSERT'",
+        "add_parts after insert or update of buyer_text on",
+        "add_parts after insert on",
         "tests/api/test_lists.py::test_query_finds_the_present_name_of_a_buyer",
     ),
 )

@@ -67,15 +67,13 @@ begin
       from unnest(b.takers, b.taken) t (name, at)
      where t.name = caller
      order by t.at);
-  -- A request is at most the n-th within a span if the n-th latest token is older.
-  own_at := own[cardinality(own) - alone + 1] + alone_span;
+  own_at := token_at(own, alone, alone_span);
   share := case when others < 3 then (most + 2) / 3 else greatest(1, most / (others + 1)::int) end;
-  share_at := own[cardinality(own) - share + 1] + span;
+  share_at := token_at(own, share, span);
   if others > 0 and share_at > now_at then
     own_at := greatest(own_at, least(share_at, others_at));
   end if;
-  bucket_at := greatest(b.taken[cardinality(b.taken) - most + 1] + span,
-                        b.taken[cardinality(b.taken) - pace_most + 1] + pace_span);
+  bucket_at := greatest(token_at(b.taken, most, span), token_at(b.taken, pace_most, pace_span));
 
   if own_at > now_at or bucket_at > now_at + patience then
     again_at := greatest(own_at, bucket_at);
