@@ -194,8 +194,12 @@ create index einvoice_requests_by_id on einvoice_requests (company_id, id)
   where deleted_at is null;
 create index einvoice_requests_by_status on einvoice_requests (company_id, status, id)
   where deleted_at is null;
-call keep_companies_apart('einvoice_requests');
+call keep_companies_apart('einvoice_requests', has_secrets => true);
 grant select, insert, update on einvoice_requests to einvoice_service;
+grant select (
+  company_id, id, invoice_code, buyer, status, invoice_id, created_at, updated_at, deleted_at,
+  bytes, metadata, link_id, rejection_reason, document_id, approved_party
+) on einvoice_requests to einvoice_reader;
 call keep_counts('einvoice_requests', '''einvoice_request''', '''''');
 call keep_metadata_entries('einvoice_requests');
 -- The link by which a buyer made a request: a link has few pending requests.

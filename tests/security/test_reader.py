@@ -26,6 +26,21 @@ SECRETS = {
     ("user_sessions", "token_sha256"),
     ("user_links", "token_sha256"),
     ("document_links", "token_sha256"),
+    ("einvoice_requests", "secret_sha256"),
+}
+#: Look like secrets by their names, and are none.
+NO_SECRETS = {
+    ("audit_log", "after_sha256"),
+    ("audit_log", "before_sha256"),
+    ("audit_records", "after_sha256"),
+    ("audit_records", "before_sha256"),
+    ("schema_migrations", "sha256"),
+    ("schema_objects", "sha256"),
+    ("schema_versions", "sha256"),
+    ("signing_certificates", "secret_key_id"),
+    ("submissions", "request_sha256"),
+    ("submitted_document_records", "document_hash"),
+    ("submitted_documents", "document_hash"),
 }
 #: Has the companies of the session's account, which a reader has not.
 UNREADABLE_VIEWS = {"organization_records"}
@@ -73,6 +88,20 @@ async def test_reader_reads_all_columns_except_secrets(reader: asyncpg.Connectio
         (row["relname"], row["attname"]) for row in rows if row["relname"] not in UNREADABLE_VIEWS
     }
     assert hidden == SECRETS
+
+
+async def test_every_column_that_may_have_a_secret_is_hidden(owner: asyncpg.Connection) -> None:
+    rows = await owner.fetch(
+        """
+        select c.relname, a.attname
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+         where c.relnamespace = 'public'::regnamespace
+           and c.relkind in ('r', 'v')
+           and a.attname ~ '(secret|sealed|password|token|fingerprint|sha256|hash)'
+        """
+    )
+    assert {(row["relname"], row["attname"]) for row in rows} - SECRETS == NO_SECRETS
 
 
 async def test_reader_has_no_privilege_but_select(reader: asyncpg.Connection) -> None:
