@@ -60,6 +60,21 @@ async def reader(database: str) -> AsyncIterator[asyncpg.Connection]:
     await conn.close()
 
 
+async def list_columns(conn: asyncpg.Connection, condition: str) -> set[tuple[str, str]]:
+    """Return (relation, column) of all tables and views for which an SQL condition holds."""
+    rows = await conn.fetch(
+        f"""
+        select c.relname, a.attname
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+         where c.relnamespace = 'public'::regnamespace
+           and c.relkind in ('r', 'v')
+           and {condition}
+        """
+    )
+    return {(row["relname"], row["attname"]) for row in rows}
+
+
 async def test_reader_sees_invoices_of_all_companies(
     start: StartService, company: Company, environment: dict[str, str], reader: asyncpg.Connection
 ) -> None:
@@ -74,34 +89,13 @@ async def test_reader_sees_invoices_of_all_companies(
 
 
 async def test_reader_reads_all_columns_except_secrets(reader: asyncpg.Connection) -> None:
-    rows = await reader.fetch(
-        """
-        select c.relname, a.attname
-          from pg_class c
-          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-         where c.relnamespace = 'public'::regnamespace
-           and c.relkind in ('r', 'v')
-           and not has_column_privilege(c.oid, a.attnum, 'select')
-        """
-    )
-    hidden = {
-        (row["relname"], row["attname"]) for row in rows if row["relname"] not in UNREADABLE_VIEWS
-    }
-    assert hidden == SECRETS
+    hidden = await list_columns(reader, "not has_column_privilege(c.oid, a.attnum, 'select')")
+    assert {column for column in hidden if column[0] not in UNREADABLE_VIEWS} == SECRETS
 
 
 async def test_every_column_that_may_have_a_secret_is_hidden(owner: asyncpg.Connection) -> None:
-    rows = await owner.fetch(
-        """
-        select c.relname, a.attname
-          from pg_class c
-          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-         where c.relnamespace = 'public'::regnamespace
-           and c.relkind in ('r', 'v')
-           and a.attname ~ '(secret|sealed|password|token|fingerprint|sha256|hash)'
-        """
-    )
-    assert {(row["relname"], row["attname"]) for row in rows} - SECRETS == NO_SECRETS
+    names = "a.attname ~ '(secret|sealed|password|token|fingerprint|sha256|hash)'"
+    assert await list_columns(owner, names) - SECRETS == NO_SECRETS
 
 
 async def test_reader_has_no_privilege_but_select(reader: asyncpg.Connection) -> None:
