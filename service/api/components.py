@@ -26,6 +26,7 @@ UNCHANGED = {"const", "enum", "default", "examples"}
 CONDITIONAL = {"if", "then", "oneOf"}
 NULL = {"type": "null"}
 LARGEST_INT32 = 2**31 - 1
+PLAIN: JsonObject = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
 TYPES = {bool: "boolean", int: "integer", str: "string", type(None): "null"}
 
 
@@ -65,6 +66,26 @@ class Components:
         """Return the component that a described schema refers to, or the schema itself."""
         name = schema.get("$ref", "").removeprefix(PREFIX)
         return self._found[name] if name else schema
+
+    def make_example(self, schema: JsonObject) -> Any:
+        """Return the first example of a described schema, or one made of those of its parts.
+
+        It leaves out optional members.
+        """
+        if "examples" in schema:
+            return schema["examples"][0]
+        if "$ref" in schema:
+            return self.make_example(self.resolve(schema))
+        if "enum" in schema:
+            return schema["enum"][0]
+        for combined in ("allOf", "anyOf"):
+            if combined in schema:
+                return self.make_example(schema[combined][0])
+        kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
+        if kind == "object":
+            members = schema.get("properties", {})
+            return {name: self.make_example(members[name]) for name in schema.get("required", ())}
+        return [self.make_example(schema["items"])] if kind == "array" else PLAIN[kind]
 
     def _describe_reference(self, reference: str, own: JsonObject) -> JsonObject:
         name, source = self._find(reference)

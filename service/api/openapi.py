@@ -7,7 +7,6 @@ body, headers by method. Pure functions.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Any
 
 from service import json_codec
 from service.api import openapi_webhooks
@@ -260,7 +259,7 @@ def _success(operation: Operation, names: Iterable[str], components: Components)
         body = {"type": "string", **({} if is_text else {"format": "binary"})}
         return {**described, "content": {operation.response: {"schema": body}}}
     schema = components.describe(refer_to(operation.response))
-    example = example_of(schema, components)
+    example = components.make_example(schema)
     if operation.message:
         example = {**example, "message": operation.message}
     return {**described, "content": {JSON: {"schema": schema, "example": example}}}
@@ -297,36 +296,11 @@ def _describe_errors(errors: list[ErrorResponse], components: Components) -> Jso
     schemas = {error.schema: components.describe(refer_to(error.schema)) for error in errors}
     examples: JsonObject = {}
     for error in errors:
-        body = error.body or example_of(schemas[error.schema], components)
+        body = error.body or components.make_example(schemas[error.schema])
         title = error.title or body.get("message") or error.schema
         examples.setdefault(_slug(title), {"summary": title, "value": body})
     schema, *others = schemas.values()
     return {"schema": {"anyOf": [schema, *others]} if others else schema, "examples": examples}
-
-
-def example_of(schema: JsonObject, components: Components) -> Any:
-    """Return the first example of a schema, or one built from the examples of its parts."""
-    if "examples" in schema:
-        return schema["examples"][0]
-    if "$ref" in schema:
-        return example_of(components.resolve(schema), components)
-    if "enum" in schema:
-        return schema["enum"][0]
-    for combined in ("allOf", "anyOf"):
-        if combined in schema:
-            return example_of(schema[combined][0], components)
-    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
-    if kind == "object":
-        return {
-            name: example_of(part, components)
-            for name, part in schema.get("properties", {}).items()
-        }
-    if kind == "array":
-        return [example_of(schema["items"], components)]
-    return PLAIN[kind]
-
-
-PLAIN: JsonObject = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
 
 
 def _headers(*names: str) -> JsonObject:

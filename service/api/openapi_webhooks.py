@@ -49,7 +49,7 @@ def _describe_event(kind: str) -> JsonObject:
 def _describe_event_with_record(components: Components) -> JsonObject:
     """Return the example of a delivery that includes the record, from the records' own examples."""
     invoice, document = (
-        components.resolve(components.describe(refer_to(name)))["examples"][0]
+        components.make_example(components.describe(refer_to(name)))
         for name in ("Invoice", "SubmittedDocument")
     )
     event = _describe_event("invoice.valid")
