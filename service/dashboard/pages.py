@@ -8,7 +8,6 @@ fields are hidden in the form that asks for the password. Afterwards they are sh
 who filled them in, to be sent by a click. The form token tells who that is.
 """
 
-import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -29,7 +28,14 @@ from service import templates
 from service.dashboard import activity, formats, sessions
 from service.dashboard.formats import FOLDER, TEXTS
 from service.dashboard.operations import answer_bytes
-from service.dashboard.sessions import PERSON, READ, SESSION, Session, SignInNeeded
+from service.dashboard.sessions import (
+    NO_COMPANY,
+    PERSON,
+    READ,
+    SESSION,
+    Session,
+    SignInNeeded,
+)
 from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
@@ -186,22 +192,17 @@ async def _enter(request: web.Request, right: str) -> None:
 
 
 async def _check_form(page: PageRoute, request: web.Request) -> None:
-    """Raise FormRejected unless a POST comes from a form of this person and company.
+    """Raise FormRejected unless a POST comes from a form of this visitor, or person and company.
 
     Forms of the person alone are accepted for each company.
     """
     _check_origin(request)
-    session, text = request.get(SESSION), TEXTS["errors"]["form_rejected"]
+    session = request.get(SESSION)
     form = await read_form(request, _choose_limits(page, session))
-    sent = form.get(FORM_TOKEN, "")
-    if session is None:
-        if not hmac.compare_digest(sent.encode(), form_token(request).encode()):
-            raise FormRejected(text)
-        return
-    company_id = sessions.read_form_token(session.form_secret, sent)
+    company_id = sessions.read_form_token(_form_secret(request), form.get(FORM_TOKEN, ""))
     if company_id is None:
-        raise FormRejected(text)
-    if page.right != PERSON and company_id != session.company_id:
+        raise FormRejected(TEXTS["errors"]["form_rejected"])
+    if session and page.right != PERSON and company_id != session.company_id:
         raise FormRejected(TEXTS["errors"]["other_company"])
 
 
@@ -220,15 +221,13 @@ def _choose_limits(page: PageRoute, session: Session | None) -> FormLimits:
     return PUBLIC_FORM if session is None else SESSION_FORM
 
 
-def form_token(request: web.Request) -> str:
-    """Return the token that forms of this request's visitor must contain."""
+def _form_secret(request: web.Request) -> bytes:
+    """Return the secret of the forms of the person, or of the visitor without a session."""
     session = request.get(SESSION)
-    if session is not None:
-        return session.form_token
-    return sessions.make_visitor_form_token(visitor_token(request))
+    return session.form_secret if session else _visitor_token(request).encode("utf-8", "replace")
 
 
-def visitor_token(request: web.Request) -> str:
+def _visitor_token(request: web.Request) -> str:
     """Return the random text that identifies a visitor without a session."""
     if VISITOR_TOKEN not in request:
         request[VISITOR_TOKEN] = request.cookies.get(VISITOR) or make_token()
@@ -299,12 +298,13 @@ async def render(
 
 def _make_page(request: web.Request, template: str, status: int, **values: object) -> web.Response:
     session: Session | None = request.get(SESSION)
+    company_id = session.company_id if session else None
     text = templates.render(
         _environment(),
         template,
         **{"notice": find_notice(request), **values},
         session=session,
-        form_token=form_token(request),
+        form_token=sessions.make_form_token(_form_secret(request), company_id or NO_COMPANY),
         path=request.path,
         is_posted=request.method == "POST",
         query=request.query,
@@ -314,8 +314,8 @@ def _make_page(request: web.Request, template: str, status: int, **values: objec
     response = web.Response(
         text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
     )
-    if session is None and request.cookies.get(VISITOR) != visitor_token(request):
-        sessions.set_cookie(request, response, VISITOR, visitor_token(request))
+    if session is None and request.cookies.get(VISITOR) != _visitor_token(request):
+        sessions.set_cookie(request, response, VISITOR, _visitor_token(request))
     return response
 
 

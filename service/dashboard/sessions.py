@@ -32,7 +32,7 @@ RECENT = timedelta(minutes=10)
 #: Browsers accept the first name only from HTTPS, for the whole host and from no other host.
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-einvoice", "einvoice"
 
-#: The company of forms of a person without one.
+#: The company of forms of a person without one, and of visitors.
 NO_COMPANY = 0
 #: The purpose of a secret that a page shows once, see repetition.py.
 SHOWN_SECRET = "shown secret"
@@ -77,11 +77,6 @@ class Session:
     is_recent: bool
     links_made: Sequence[JsonMapping]
 
-    @property
-    def form_token(self) -> str:
-        """The hidden field of every form, which another site cannot know."""
-        return make_form_token(self.form_secret, self.company_id or NO_COMPANY)
-
     def seal_secrets(self, secrets: bytes) -> bytes:
         """Return secrets encrypted with a key that only the browser of the session has."""
         return self._vault.seal(secrets, self.company_id or 0, SHOWN_SECRET)
@@ -106,33 +101,25 @@ Found = TypeVar("Found")
 
 
 def make_form_token(secret: bytes, company_id: int) -> str:
-    """Return the form token of a person for a company, by the secret of the person's forms.
+    """Return the hidden field of forms for a company, which another site cannot know.
 
-    It outlives the session, so that a form can be sent after the person has signed in again.
+    `secret` is that of the person's forms. So the field outlives the session, and a form can be
+    sent after the person has signed in again. A visitor without a session has another secret.
     """
-    return f"{company_id}.{_sign(secret, f'form {company_id}')}"
+    digest = hmac.digest(secret, f"form {company_id}".encode(), "sha256")
+    return f"{company_id}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
 def read_form_token(secret: bytes, text: str) -> int | None:
-    """Return the company of a person's form, NO_COMPANY for a form without one.
+    """Return the company of a form with the secret, NO_COMPANY for a form without one.
 
-    None: the token is not one of the person.
+    None: the token has another secret.
     """
     company_id = read_number(text.partition(".")[0], 18)
     if company_id is None:
         return None
     expected = make_form_token(secret, company_id)
     return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None
-
-
-def make_visitor_form_token(token: str) -> str:
-    """Return the form token of a visitor without a session, by the token of the visitor."""
-    return _sign(token.encode("utf-8", "replace"), "form")
-
-
-def _sign(secret: bytes, purpose: str) -> str:
-    digest = hmac.digest(secret, purpose.encode(), "sha256")
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def cookie_name(config: Config) -> str:
