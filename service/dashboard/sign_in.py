@@ -37,7 +37,7 @@ from service.dashboard.sessions import (
     set_cookie,
 )
 from service.db.statements import sql
-from service.errors import NotFound, TooManyRequests, retry_after
+from service.errors import ApiError, NotFound, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
 from service.http.actor import identify
 from service.http.client_address import SENDER
@@ -75,19 +75,12 @@ async def show_sign_in(request: web.Request) -> web.Response:
 
 
 async def _ask_again(
-    request: web.Request, template: str, status: int, **values: str
+    request: web.Request, template: str, error: ApiError, **values: str
 ) -> web.Response:
     """Return a form that asks for a password again, with the form that it carries."""
     form = request[FORM]
-    carried = {"next": form.get("next", ""), "carried": form.get("carried", "")}
-    return await render(request, template, status, **carried, **values)
-
-
-async def _ask_to_wait(
-    request: web.Request, template: str, error: TooManyRequests, **values: str
-) -> web.Response:
-    """Return such a form after too many tries."""
-    response = await _ask_again(request, template, error.status, error=error.message, **values)
+    values |= {"next": form.get("next", ""), "carried": form.get("carried", "")}
+    response = await render(request, template, error.status, error=error.message, **values)
     response.headers.update(error.headers)
     return response
 
@@ -98,11 +91,11 @@ async def sign_in(request: web.Request) -> web.Response:
     form = request[FORM]
     email, password = form.get("email", "").strip(), form.get("password", "")
     try:
-        user = await _find_user(request, email, password) if people.is_email(email) else None
-    except TooManyRequests as error:
-        return await _ask_to_wait(request, "sign_in.html", error, email=email)
-    if user is None:
-        return await _ask_again(request, "sign_in.html", 401, email=email, error=TEXTS["wrong"])
+        user = await _find_user(request, email, password)
+        if user is None:
+            raise Unauthorized(TEXTS["wrong"])
+    except (TooManyRequests, Unauthorized) as error:
+        return await _ask_again(request, "sign_in.html", error, email=email)
     identify(request, f"user {user['id']}")
     entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
     return await _enter_with_form(request, entry, user["form_secret"])
@@ -156,6 +149,8 @@ async def _find_user(request: web.Request, email: str, password: str) -> JsonMap
     networks are used up, the password is only right from a network of the person, and any other
     try is refused as it would be for an unknown person. Raises TooManyRequests.
     """
+    if not people.is_email(email):
+        return None
     state, sender = request.app[SIGN_IN], request[SENDER]
     _refuse(state.tries.take(sender.group))
     user = await run_personal(request, sql.user_account, email=email)
@@ -240,8 +235,7 @@ async def use_link(request: web.Request) -> web.Response:
         return await _use_link(request)
     except NotFound:
         form = request[FORM]
-        email, password = form.get("username", ""), form.get("password", "")
-        user = await _find_user(request, email, password) if people.is_email(email) else None
+        user = await _find_user(request, form.get("username", ""), form.get("password", ""))
         if user is None:
             raise
     identify(request, f"user {user['id']}")
@@ -351,10 +345,10 @@ async def confirm(request: web.Request) -> web.Response:
     session = request[SESSION]
     try:
         user = await _find_user(request, session.email, request[FORM].get("password", ""))
-    except TooManyRequests as error:
-        return await _ask_to_wait(request, "confirm.html", error)
-    if user is None:
-        return await _ask_again(request, "confirm.html", 422, error=TEXTS["wrong_current"])
+        if user is None:
+            raise Unauthorized(TEXTS["wrong_current"])
+    except (TooManyRequests, Unauthorized) as error:
+        return await _ask_again(request, "confirm.html", error)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     response = await _enter_with_form(request, entry, session.form_secret)
     await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)

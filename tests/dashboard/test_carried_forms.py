@@ -236,7 +236,7 @@ async def test_a_form_that_needs_the_password_again_is_kept(
     assert admin.status == 401 and "Enter your password again" in admin.words
     fields = CarriedForm(admin.text).fields
     await admin.post("/confirm", {**fields, "password": "wrong"})
-    assert admin.status == 422
+    assert admin.status == 401
     await admin.post("/confirm", {**CarriedForm(admin.text).fields, "password": PASSWORD})
     assert "Your entries are kept" in admin.words
     await send_carried(admin)
