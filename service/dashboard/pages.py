@@ -117,12 +117,6 @@ class CompanyNeeded(Exception):
     """The page is one of a company, and the person of the session has accepted no role."""
 
 
-class FormRejected(ApiError):
-    """A form without the token of its session: it may have been forged by another site."""
-
-    status = 403
-
-
 class Pages(list[PageRoute]):
     """The pages of a module."""
 
@@ -170,7 +164,7 @@ async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
 async def _enter(request: web.Request, right: str) -> None:
     """Find the session. Raises SignInNeeded, CompanyNeeded, Forbidden and TooManyRequests."""
     app = request.app
-    token = request.cookies.get(sessions.cookie_name(app[app_keys.CONFIG]))
+    token = request.cookies.get(sessions.cookie_name(request))
     session = await sessions.get_session(app[app_keys.DATABASE], token) if token else None
     if session is None:
         raise SignInNeeded
@@ -192,7 +186,7 @@ async def _enter(request: web.Request, right: str) -> None:
 
 
 async def _check_form(page: PageRoute, request: web.Request) -> None:
-    """Raise FormRejected unless a POST comes from a form of this visitor, or person and company.
+    """Raise Forbidden unless a POST comes from a form of this visitor, or person and company.
 
     Forms of the person alone are accepted for each company.
     """
@@ -201,18 +195,18 @@ async def _check_form(page: PageRoute, request: web.Request) -> None:
     form = await read_form(request, _choose_limits(page, session))
     company_id = sessions.read_form_token(_form_secret(request), form.get(FORM_TOKEN, ""))
     if company_id is None:
-        raise FormRejected(TEXTS["errors"]["form_rejected"])
+        raise Forbidden(TEXTS["errors"]["form_rejected"])
     if session and page.right != PERSON and company_id != session.company_id:
-        raise FormRejected(TEXTS["errors"]["other_company"])
+        raise Forbidden(TEXTS["errors"]["other_company"])
 
 
 def _check_origin(request: web.Request) -> None:
-    """Raise FormRejected for a form that a browser sends from another site."""
+    """Raise Forbidden for a form that a browser sends from another site."""
     origin = request.headers.get("Origin")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") or (
         origin is not None and origin.partition("://")[2] != request.host
     ):
-        raise FormRejected(TEXTS["errors"]["form_rejected"])
+        raise Forbidden(TEXTS["errors"]["form_rejected"])
 
 
 def _choose_limits(page: PageRoute, session: Session | None) -> FormLimits:
@@ -391,9 +385,6 @@ async def get_asset(request: web.Request) -> web.Response:
         body=content,
         content_type=TYPES[PurePath(request.path).suffix],
         charset="utf-8",
-        headers={
-            "Cache-Control": "public, max-age=31536000, immutable",
-            "X-Content-Type-Options": "nosniff",
-        },
+        headers={"Cache-Control": "public, max-age=31536000, immutable"},
     )
     return compress_fixed(request, response)

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from service import json_codec
-from service.config import Config
 from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
@@ -122,14 +121,14 @@ def read_form_token(secret: bytes, text: str) -> int | None:
     return company_id if hmac.compare_digest(text.encode(), expected.encode()) else None
 
 
-def cookie_name(config: Config) -> str:
+def cookie_name(request: web.Request) -> str:
     """Return the name of the cookie; see SECURE_COOKIE."""
-    return SECURE_COOKIE if is_secure(config) else PLAIN_COOKIE
+    return SECURE_COOKIE if is_secure(request) else PLAIN_COOKIE
 
 
-def is_secure(config: Config) -> bool:
+def is_secure(request: web.Request) -> bool:
     """Return whether people reach the service by HTTPS."""
-    return config.public_url.startswith("https:")
+    return request.app[app_keys.CONFIG].public_url.startswith("https:")
 
 
 async def run_personal(
@@ -189,5 +188,5 @@ def set_cookie(
     request: web.Request, response: web.StreamResponse, name: str, text: str, **more: Any
 ) -> None:
     """Store a cookie in the browser, by default for all pages and until the browser is closed."""
-    secure = is_secure(request.app[app_keys.CONFIG])
+    secure = is_secure(request)
     response.set_cookie(name, text, secure=secure, httponly=True, samesite="Lax", **more)

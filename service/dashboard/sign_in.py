@@ -125,8 +125,8 @@ async def _show_carried(
     request: web.Request, entered: web.Response, target: str, fields: FormFields
 ) -> web.Response:
     """Return the page from which a form is sent, with the cookie of the session that has begun."""
-    cookie = cookie_name(request.app[app_keys.CONFIG])
-    session = await get_session(request.app[app_keys.DATABASE], entered.cookies[cookie].value)
+    token = entered.cookies[cookie_name(request)].value
+    session = await get_session(request.app[app_keys.DATABASE], token)
     if session is None:
         raise SignInNeeded
     request[SESSION] = session
@@ -205,7 +205,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
         entry = replace(entry, company_id=next(iter(companies), None))
     token = await begin_session(request.app[app_keys.DATABASE], entry)
     response = redirect(target)
-    set_cookie(request, response, cookie_name(request.app[app_keys.CONFIG]), token)
+    set_cookie(request, response, cookie_name(request), token)
     return response
 
 
@@ -214,8 +214,7 @@ async def sign_out(request: web.Request) -> web.Response:
     session = request[SESSION]
     await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
     response = redirect("/sign-in?notice=signed_out")
-    config = request.app[app_keys.CONFIG]
-    response.del_cookie(cookie_name(config), secure=is_secure(config), httponly=True)
+    response.del_cookie(cookie_name(request), secure=is_secure(request), httponly=True)
     return response
 
 
