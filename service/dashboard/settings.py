@@ -29,7 +29,6 @@ class FormRefusal:
     status: int = 200
     wrong: Mapping[str, str] = field(default_factory=dict)
     message: str | None = None
-    title: str = ""
 
 
 NO_REFUSAL = FormRefusal()

@@ -108,16 +108,16 @@ async def _test_portal(request: web.Request) -> FormRefusal | None:
     question = make_own_question(request[app_keys.COMPANY], company)
     try:
         await request.app[TIN_CHECKS].confirm(question, fresh=True)
+        return None
     except UnknownTin:
         reason = TEXTS["unknown_tin"].format(
             tin=company["tin_code"],
             kind=company["registration_type"],
             number=company["registration_number"],
         )
-        return FormRefusal(message=reason, title=TEXTS["fails"])
     except ApiError as error:
-        return FormRefusal(message=str(error), title=TEXTS["fails"])
-    return None
+        reason = str(error)
+    return FormRefusal(message=f"{TEXTS['fails']} {reason}")
 
 
 def _read_credentials(form: FormFields) -> dict[str, str]:
