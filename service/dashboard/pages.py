@@ -36,7 +36,7 @@ from service.dashboard.sessions import (
     Session,
     SignInNeeded,
 )
-from service.errors import ApiError, Forbidden, TooManyRequests, retry_after
+from service.errors import Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
 from service.http.actor import identify
@@ -113,10 +113,6 @@ class Notice:
     kind: str = "good"
 
 
-class CompanyNeeded(Exception):
-    """The page is one of a company, and the person of the session has accepted no role."""
-
-
 class Pages(list[PageRoute]):
     """The pages of a module."""
 
@@ -136,33 +132,36 @@ def make_routes(pages: list[PageRoute]) -> list[web.RouteDef]:
 
 
 async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:
-    """Check the session and the form, and run the handler. Errors become pages."""
+    """Run a page, or ask the person to sign in. Errors become pages."""
     try:
-        if page.right is None:
-            identify(request, "visitor")
-        else:
-            await _enter(request, page.right)
-        if request.method == "POST":
-            await _check_form(page, request)
-        async with turn() if page.is_in_turn else nullcontext():
-            if page.return_to is not None and not request[SESSION].is_recent:
-                return await _ask_to_confirm(request, page.return_to.format(**request.match_info))
-            return await page.handler(request)
-    except SignInNeeded:
         try:
+            return await _run(page, request)
+        except SignInNeeded:
             return await _ask_to_sign_in(request)
-        except ApiError as error:  # about the form
-            return render_error(error, request)
-    except CompanyNeeded:
-        return redirect("/companies")
-    except web.HTTPException:
-        raise
     except Exception as error:
         return render_error(error, request)
 
 
-async def _enter(request: web.Request, right: str) -> None:
-    """Find the session. Raises SignInNeeded, CompanyNeeded, Forbidden and TooManyRequests."""
+async def _run(page: PageRoute, request: web.Request) -> web.StreamResponse:
+    """Check the session and the form, and run the handler. Raises SignInNeeded and ApiError."""
+    if page.right is None:
+        identify(request, "visitor")
+    else:
+        session = await _enter(request)
+        if page.right != PERSON and session.company_id is None:
+            return redirect("/companies")
+        if not session.may(page.right):
+            raise Forbidden(TEXTS["errors"]["no_right"])
+    if request.method == "POST":
+        await _check_form(page, request)
+    async with turn() if page.is_in_turn else nullcontext():
+        if page.return_to is not None and not request[SESSION].is_recent:
+            return await _ask_to_confirm(request, page.return_to.format(**request.match_info))
+        return await page.handler(request)
+
+
+async def _enter(request: web.Request) -> Session:
+    """Return the session of the request. Raises SignInNeeded and TooManyRequests."""
     app = request.app
     token = request.cookies.get(sessions.cookie_name(request))
     session = await sessions.get_session(app[app_keys.DATABASE], token) if token else None
@@ -179,10 +178,7 @@ async def _enter(request: web.Request, right: str) -> None:
     # Apart from requests with keys, so that no flood by an integration locks people out.
     if wait := app[app_keys.LIMITER].take(("pages", client)):
         raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
-    if right != PERSON and session.company_id is None:
-        raise CompanyNeeded
-    if not session.may(right):
-        raise Forbidden(TEXTS["errors"]["no_right"])
+    return session
 
 
 async def _check_form(page: PageRoute, request: web.Request) -> None:
