@@ -5,7 +5,7 @@ depends on the roles of the person when it is used, see `Link.step`.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -222,7 +222,7 @@ async def _using(database: Database, link: Link) -> AsyncIterator[Connection]:
         yield conn
 
 
-@asynccontextmanager
-async def _transaction(database: Database, company_id: int | None) -> AsyncIterator[Connection]:
-    async with database.person() if company_id is None else database.company(company_id) as conn:
-        yield conn
+def _transaction(
+    database: Database, company_id: int | None
+) -> AbstractAsyncContextManager[Connection]:
+    return database.person() if company_id is None else database.company(company_id)

@@ -297,7 +297,6 @@ def _make_page(request: web.Request, template: str, status: int, **values: objec
         form_token=sessions.make_form_token(_form_secret(request), company_id or NO_COMPANY),
         path=request.path,
         is_posted=request.method == "POST",
-        query=request.query,
         zone=zone_of(request),
         may=session.may if session else lambda _: False,
     )

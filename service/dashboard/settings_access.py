@@ -31,9 +31,8 @@ KEY_NAME_CHARACTERS, NAME_CHARACTERS = 100, 200
 
 async def _read_keys(request: web.Request) -> JsonMapping:
     """Return the API keys, and once the text of a new key."""
-    company = request[app_keys.COMPANY]
-    async with request.app[app_keys.DATABASE].reading(company) as conn:
-        keys = await sql.api_key_list(conn, **Owner("company", company).variables)
+    owner = Owner("company", request[app_keys.COMPANY])
+    keys = await request.app[app_keys.DATABASE].read(sql.api_key_list, **owner.variables)
     return {"keys": keys, "created": await take_secrets(request, KEYS), "now": datetime.now(UTC)}
 
 

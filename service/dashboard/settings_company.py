@@ -83,7 +83,6 @@ async def _read_numbers(request: web.Request) -> JsonMapping:
     width = digits if isinstance(digits, int) and digits <= 12 else 0
     return {
         "setting": setting,
-        "prefixes": PREFIXES,
         "previews": {
             name: f"{setting[name]}{str(following[sequence]).zfill(width)}"
             for name, sequence in PREFIXES.items()
