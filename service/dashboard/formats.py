@@ -113,15 +113,16 @@ def listed_party(row: JsonMapping, kinds: Mapping[str, str] | None = None) -> st
 def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:
     """Yield (label, text) of a party's members that have a value."""
     registration = who.get("registration") or {}
+    labels = TEXTS["settings"]["profile"]["fields"]
     values = {
-        "tin": who.get("tin"),
-        "registration": " ".join(
+        labels["tin_code"]: who.get("tin"),
+        TEXTS["form"]["party"]["registration"]: " ".join(
             filter(None, [registration.get("type"), registration.get("number")])
         ),
-        "sst": who.get("sstRegistrationNumber"),
-        "email": who.get("email"),
-        "phone": who.get("contactNumber"),
-        "address": ", ".join(printing.address(who)),
+        labels["sst_registration_number"]: who.get("sstRegistrationNumber"),
+        labels["email"]: who.get("email"),
+        labels["phone"]: who.get("contactNumber"),
+        labels["address"]: ", ".join(printing.address(who)),
     }
     return ((label, str(text)) for label, text in values.items() if text)
 
