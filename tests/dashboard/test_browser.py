@@ -250,7 +250,7 @@ async def test_a_buyer_asks_on_the_public_page_and_is_approved(
     invoice_id = await create_invoice(site, type="PENDING_FINALIZE_INVOICE", code=4711, buyer=None)
     await page.goto(f"/invoices/{invoice_id}")
     await page.get_by_role("button", name="Make a link for the buyer's details").click()
-    link = await page.locator("#new-link").inner_text()
+    link = await page.locator("#new-url").inner_text()
     context = await browser.new_context(base_url=str(site.make_url("/")))
     visitor = await context.new_page()
     await visitor.goto("/receipt/" + link.rsplit("/", 1)[1])

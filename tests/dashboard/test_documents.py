@@ -224,7 +224,7 @@ async def test_a_link_shows_the_printed_page_until_it_is_revoked(
 ) -> None:
     place = f"/invoices/{await create_invoice(site)}"
     await member.fill_in(place, {"purpose": "view"}, path=f"{place}/links")
-    link = re.search(r'id="new-link">[^<]*(/shared/[^<]+)<', member.text)
+    link = re.search(r'id="new-url">[^<]*(/shared/[^<]+)<', member.text)
     assert link
     async with Visitor(site.make_url("/")) as stranger:
         await stranger.get(link[1])

@@ -33,7 +33,7 @@ INVOICE = {
     "do": "save",
 }
 _KEY = re.compile(r'name="form_key" value="([^"]*)"')
-_SECRET = re.compile(r'id="new-(?:key|link|secret)">([^<]+)<')
+_SECRET = re.compile(r'id="new-(?:key|link|secret|url)">([^<]+)<')
 
 
 @pytest.fixture
