@@ -46,11 +46,6 @@ async def matches_hash(password: str, digest: str | None) -> bool:
     return is_right and digest is not None
 
 
-def is_outdated(digest: str) -> bool:
-    """Return whether a hash was made with other parameters."""
-    return _HASHER.check_needs_rehash(digest)
-
-
 def _verify(password: str, digest: str) -> bool:
     try:
         return _HASHER.verify(digest, _normalise(password)) and not _is_long(password)

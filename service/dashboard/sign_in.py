@@ -16,12 +16,7 @@ from service.dashboard.pages import (
     redirect,
     render,
 )
-from service.dashboard.passwords import (
-    find_weakness,
-    hash_password,
-    is_outdated,
-    matches_hash,
-)
+from service.dashboard.passwords import find_weakness, hash_password, matches_hash
 from service.dashboard.sessions import (
     NO_COMPANY,
     PERSON,
@@ -97,7 +92,7 @@ async def sign_in(request: web.Request) -> web.Response:
     except (TooManyRequests, Unauthorized) as error:
         return await _ask_again(request, "sign_in.html", error, email=email)
     identify(request, f"user {user['id']}")
-    entry = NewSession(user["id"], await _rehash(request, user, password), None, "sign_in")
+    entry = NewSession(user["id"], user["password_hash"], None, "sign_in")
     return await _enter_with_form(request, entry, user["form_secret"])
 
 
@@ -181,18 +176,6 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
     return await run_personal(
         request, sql.user_is_near, user_id=user_id, first=network[0], last=network[-1]
     )
-
-
-async def _rehash(request: web.Request, user: JsonMapping, password: str) -> str:
-    """Store and return the hash of the person's password with the present parameters."""
-    former = user["password_hash"]
-    if not is_outdated(former):
-        return former
-    digest = await hash_password(password)
-    await run_personal(
-        request, sql.user_rehash, user_id=user["id"], former=former, password_hash=digest
-    )
-    return digest
 
 
 async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Response:

@@ -28,12 +28,6 @@ with stored as (
 insert into user_audit_log (user_id, action)
 select id, case when password_hash is null then 'reset' else 'password' end from stored;
 
--- name: user_rehash :exec
--- Replace the hash of a password by one of the same password, unless the password was changed.
-update users
-   set password_hash = :password_hash, updated_at = clock_timestamp()
- where id = :user_id and password_hash = :former;
-
 -- name: user_fail :exec
 -- Note that a wrong password was entered for a person. Without a person there is no entry. The
 -- commit does not wait for the disk, so that an unknown person takes the same time.
