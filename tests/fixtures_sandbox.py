@@ -12,11 +12,13 @@ import pytest
 from service.sandbox.app import create_sandbox
 from service.sandbox.settings import Settings
 from tests.conftest import ClientFactory
+from tests.harness.paths import DOCUMENTS
 
 SUPPLIER, BUYER = "C4821093650", "C5510387420"
-STREET = ("PTD 1203, Jalan Perindustrian 4", "Kawasan Perindustrian Bukit Bakri")
 API = "/api/v1.0"
 HOUR = 3600
+#: The published example, the smallest valid document. Portal: 10.9
+EXAMPLE = (DOCUMENTS / "portal_example.json").read_bytes()
 
 
 def element(value: Any, **attributes: Any) -> list[dict[str, Any]]:
@@ -31,78 +33,6 @@ def identifications(**schemes: Any) -> list[dict[str, Any]]:
     return [{"ID": element(value, schemeID=scheme)} for scheme, value in schemes.items()]
 
 
-def address(city: str, postcode: str, state: str, *lines: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "CityName": element(city),
-            "PostalZone": element(postcode),
-            "CountrySubentityCode": element(state),
-            "AddressLine": [{"Line": element(line)} for line in lines],
-            "Country": [
-                {"IdentificationCode": element("MYS", listID="ISO3166-1", listAgencyID="6")}
-            ],
-        }
-    ]
-
-
-def supplier() -> dict[str, Any]:
-    return {
-        "IndustryClassificationCode": element(
-            "31001", name="Manufacture of wooden and cane furniture"
-        ),
-        "PartyIdentification": identifications(
-            TIN=SUPPLIER, BRN="201801024680", SST="W10-1901-32000458", TTX="NA"
-        ),
-        "PostalAddress": address("Muar", "84000", "01", *STREET),
-        "PartyLegalEntity": [{"RegistrationName": element("Perabot Seri Maju Sdn. Bhd.")}],
-        "Contact": [
-            {
-                "Telephone": element("+6069871234"),
-                "ElectronicMail": element("akaun@serimaju.example"),
-            }
-        ],
-    }
-
-
-def buyer() -> dict[str, Any]:
-    return {
-        "PostalAddress": address("Shah Alam", "40150", "10", "12 Jalan Kristal 7/68"),
-        "PartyLegalEntity": [{"RegistrationName": element("Tiga Rasa Restoran Sdn. Bhd.")}],
-        "PartyIdentification": identifications(TIN=BUYER, BRN="202101033579", SST="NA", TTX="NA"),
-        "Contact": [{"Telephone": element("+60355443322")}],
-    }
-
-
-def category() -> list[dict[str, Any]]:
-    scheme = element("OTH", schemeID="UN/ECE 5153", schemeAgencyID="6")
-    return [{"ID": element("06"), "TaxScheme": [{"ID": scheme}]}]
-
-
-def line() -> dict[str, Any]:
-    subtotal = {
-        "TaxableAmount": money(580),
-        "TaxAmount": money(0),
-        "Percent": element(0),
-        "TaxCategory": category(),
-    }
-    return {
-        "ID": element("1"),
-        "InvoicedQuantity": element(4, unitCode="H87"),
-        "LineExtensionAmount": money(580),
-        "TaxTotal": [{"TaxAmount": money(0), "TaxSubtotal": [subtotal]}],
-        "Item": [
-            {
-                "CommodityClassification": [
-                    {"ItemClassificationCode": element("022", listID="CLASS")}
-                ],
-                "Description": element("Rubberwood dining chair"),
-            }
-        ],
-        "Price": [{"PriceAmount": money(145)}],
-        "ItemPriceExtension": [{"Amount": money(580)}],
-    }
-
-
 def document(
     number: str = "INV-2026-000123",
     issued: str = "2026-09-14T03:25:10Z",
@@ -111,37 +41,15 @@ def document(
 ) -> dict[str, Any]:
     """Return a valid document. `original` is the (uuid, number) that a note refers to."""
     date, _, time = issued.partition("T")
-    subtotal = {"TaxableAmount": money(580), "TaxAmount": money(0), "TaxCategory": category()}
-    invoice = {
-        "ID": element(number),
-        "IssueDate": element(date),
-        "IssueTime": element(time),
-        "InvoiceTypeCode": element(type_code, listVersionID="1.0"),
-        "DocumentCurrencyCode": element("MYR"),
-        "TaxCurrencyCode": element("MYR"),
-        "AccountingSupplierParty": [{"Party": [supplier()]}],
-        "AccountingCustomerParty": [{"Party": [buyer()]}],
-        "TaxTotal": [{"TaxAmount": money(0), "TaxSubtotal": [subtotal]}],
-        "LegalMonetaryTotal": [
-            {
-                "LineExtensionAmount": money(580),
-                "TaxExclusiveAmount": money(580),
-                "TaxInclusiveAmount": money(580),
-                "PayableAmount": money(580),
-            }
-        ],
-        "InvoiceLine": [line()],
-    }
+    root = json.loads(EXAMPLE)
+    (invoice,) = root["Invoice"]
+    values = {"ID": number, "IssueDate": date, "IssueTime": time, "InvoiceTypeCode": type_code}
+    for name, value in values.items():
+        invoice[name][0]["_"] = value
     if original:
         reference = {"ID": element(original[1]), "UUID": element(original[0])}
         invoice["BillingReference"] = [{"InvoiceDocumentReference": [reference]}]
-    namespace = "urn:oasis:names:specification:ubl:schema:xsd:"
-    return {
-        "_D": f"{namespace}Invoice-2",
-        "_A": f"{namespace}CommonAggregateComponents-2",
-        "_B": f"{namespace}CommonBasicComponents-2",
-        "Invoice": [invoice],
-    }
+    return root
 
 
 def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
