@@ -52,16 +52,23 @@ def document(
     return root
 
 
-def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Set the member at a path below the invoice, `TaxTotal.0.TaxAmount`. None removes it."""
-    *parents, last = path.split(".")
+def find(document: dict[str, Any], path: str) -> Any:
+    """Return the member at a path below the invoice, `TaxTotal.0.TaxAmount`."""
     node: Any = document["Invoice"][0]
-    for name in parents:
+    for name in path.split("."):
         node = node[int(name) if name.isdigit() else name]
+    return node
+
+
+def put(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Set the member at a path below the invoice. None removes it."""
+    parents, _, name = path.rpartition(".")
+    node = find(document, parents) if parents else document["Invoice"][0]
+    key = int(name) if name.isdigit() else name
     if value is None:
-        del node[int(last) if last.isdigit() else last]
+        del node[key]
     else:
-        node[int(last) if last.isdigit() else last] = value
+        node[key] = value
     return document
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from myinvois import AsyncMyInvoisClient, CertConfig, config, exceptions
 from myinvois import ubl as models
 from myinvois.services.documents import DocumentDirection
@@ -23,8 +22,8 @@ from pydantic import BaseModel
 
 from tests.documents import sources
 from tests.fixtures_sandbox import BUYER, HOUR, SUPPLIER, Portal, document, encode_document, put
+from tests.harness.certificates import issued
 from tests.harness.paths import DOCUMENTS
-from tests.sandbox.test_sandbox_signature import make_certificate, rsa_key
 
 GOLDEN = [DOCUMENTS / f"{name}.json" for name in (*sources.GOLDEN, "portal_example")]
 #: The models convert their arguments, which their types do not say.
@@ -457,8 +456,8 @@ async def test_a_foreign_currency_of_the_client_is_accepted(
 
 def signer() -> JsonSigner:
     """Return the signer of the client with a certificate of the supplier."""
-    key = rsa_key("signer").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    certificate = make_certificate().public_bytes(Encoding.PEM)
+    made = issued(SUPPLIER, "201801024680")
+    key, certificate = made.key_pem.encode(), made.certificate_pem.encode()
     return JsonSigner(CertConfig(private_key_bytes=key, certificate_bytes=certificate))
 
 

@@ -29,8 +29,7 @@ from tests.harness.certificates import authority, issued, key_text, rsa_key
 from tests.harness.paths import DOCUMENTS
 
 VECTOR = json.loads((DOCUMENTS / "signature_vector.json").read_text())
-DER = base64.b64decode("".join(VECTOR["certificate"]))
-SIGNATURE_VALUE = base64.b64decode("".join(VECTOR["signature_value"]))
+SIGNED_EXAMPLE = (DOCUMENTS / "signed_example.json").read_bytes().rstrip()
 SIGNED_AT = datetime(2026, 9, 14, 3, 25, 40, tzinfo=UTC)
 BLOCK = (
     "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures.SignatureInformation."
@@ -92,7 +91,10 @@ def unsigned() -> dict[str, Any]:
 
 @pytest.fixture
 def vector_certificate() -> Certificate:
-    return certificate.load_certificate(DER)
+    _, block = split_signature(json.loads(SIGNED_EXAMPLE))
+    return certificate.load_certificate(
+        base64.b64decode(at(block, "KeyInfo.X509Data.X509Certificate"))
+    )
 
 
 def test_the_vector_document_has_its_published_digest(unsigned: dict[str, Any]) -> None:
@@ -123,10 +125,12 @@ def test_the_vector_properties_are_the_published_bytes(vector_certificate: Certi
 def test_the_signed_vector_has_the_published_bytes(
     unsigned: dict[str, Any], vector_certificate: Certificate
 ) -> None:
+    _, block = split_signature(json.loads(SIGNED_EXAMPLE))
+    value = base64.b64decode(at(block, "SignatureValue"))
     raw = signature.insert_signature(
-        document.encode(unsigned), vector_certificate, SIGNATURE_VALUE, SIGNED_AT
+        document.encode(unsigned), vector_certificate, value, SIGNED_AT
     )
-    assert len(raw) == VECTOR["signed_length"]
+    assert raw == SIGNED_EXAMPLE and len(raw) == VECTOR["signed_length"]
     assert hashlib.sha256(raw).hexdigest() == VECTOR["signed_sha256"]
     verify(*split_signature(parse_as_written(raw)))
 

@@ -122,7 +122,7 @@ def issued(
     begin, end = not_before or now - timedelta(days=1), not_after or now + timedelta(days=365)
     built = _builder(_name(names), issuer, key, begin, end)
     built = built.add_extension(
-        _usage(digital_signature=True, content_commitment=True), critical=True
+        usage(digital_signature=True, content_commitment=True), critical=True
     )
     built = built.add_extension(x509.ExtendedKeyUsage([DOCUMENT_SIGNING]), critical=False)
     return Issued(built.sign(issuer_key, hashes.SHA256()), key)
@@ -173,5 +173,5 @@ def _name(names: Mapping[x509.ObjectIdentifier, str | None]) -> x509.Name:
     )
 
 
-def _usage(**used: bool) -> x509.KeyUsage:
+def usage(**used: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{**dict.fromkeys(USAGES.split(), False), **used})
