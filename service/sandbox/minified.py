@@ -1,22 +1,25 @@
 """Extraction of parts of a document's JSON text, for signatures. Portal: 11.2
 
-The signature covers text, so numbers, the order of members and repeated names stay as sent.
+The signature covers text, so numbers and the order of members stay as sent. If a name is repeated,
+the last member counts, as in JSON parsers.
 """
 
 import json
 import re
 from collections.abc import Container, Iterator
 
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
+import msgspec
+
+from .answers import encode
+
 ESCAPE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.", re.ASCII)
-DECODER = json.JSONDecoder()
+#: An object whose values are text.
+Members = dict[str, msgspec.Raw]
 
 
 def minify(text: str) -> str:
     """Return JSON text without white space outside strings and with non-ASCII unescaped."""
-    return "".join(
-        ESCAPE.sub(unescape, token) if "\\u" in token else token for token in TOKEN.findall(text)
-    )
+    return ESCAPE.sub(unescape, msgspec.json.format(text, indent=-1))
 
 
 def unescape(escape: re.Match[str]) -> str:
@@ -27,42 +30,22 @@ def unescape(escape: re.Match[str]) -> str:
 
 def without(text: str, names: Container[str]) -> str:
     """Return the minified text of a document without the named members of its invoice."""
-    (start, end), *_ = places(text, "Invoice")
-    kept = [text[first:last] for name, first, _, last in members(text, start) if name not in names]
-    return f"{text[:start]}{{{','.join(kept)}}}{text[end:]}"
+    root = msgspec.json.decode(text, type=Members)
+    (invoice,) = msgspec.json.decode(root["Invoice"], type=list[Members])
+    kept = {name: value for name, value in invoice.items() if name not in names}
+    return encode({**root, "Invoice": [kept]}).decode()
 
 
-def places(text: str, path: str, at: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of every array entry at the path below the object that starts at `at`.
-
-    If a name is repeated, the last member counts, as in JSON parsers.
-    """
+def entry_texts(text: str | msgspec.Raw, path: str) -> Iterator[msgspec.Raw]:
+    """Yield the text of every array entry at the path, as `entries` finds them, below an object."""
     name, _, rest = path.partition(".")
-    values = {each: value for each, _, value, _ in members(text, at)}
-    found = values.get(name)
-    if found is None or text[found] != "[":
+    try:
+        members = msgspec.json.decode(text, type=Members)
+        found = msgspec.json.decode(members.get(name, "[]"), type=list[msgspec.Raw])
+    except msgspec.ValidationError:  # an entry of another shape
         return
-    for start, end in elements(text, found):
-        if not rest:
-            yield start, end
-        elif text[start] == "{":
-            yield from places(text, rest, start)
-
-
-def members(text: str, at: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (name, start, start of the value, end) of each member of the object at `at`."""
-    at += 1
-    while text[at] != "}":
-        name, colon = DECODER.raw_decode(text, at)
-        end = DECODER.raw_decode(text, colon + 1)[1]
-        yield name, at, colon + 1, end
-        at = end + (text[end] == ",")
-
-
-def elements(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of each element of the array that starts at `at`."""
-    at += 1
-    while text[at] != "]":
-        end = DECODER.raw_decode(text, at)[1]
-        yield at, end
-        at = end + (text[end] == ",")
+    for entry in found:
+        if rest:
+            yield from entry_texts(entry, rest)
+        else:
+            yield entry

@@ -26,7 +26,7 @@ from ..certificates import decode_base64, is_issued_by, is_named, read_certifica
 from ..controls import Sandbox
 from ..database import Row
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
-from ..minified import minify, places, without
+from ..minified import entry_texts, minify, without
 from . import Finding, finding_at
 
 SIGNATURE = (
@@ -118,8 +118,7 @@ class Signature:
     @property
     def properties(self) -> bytes:
         """Return the bytes of the object inside the qualifying properties. Portal: 11.3, step 8"""
-        start, end = next(places(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}"))
-        return self.minified[start:end].encode()
+        return bytes(next(entry_texts(self.minified, f"Invoice.{SIGNATURE}.{PROPERTIES}")))
 
     def reference(self, to_properties: bool) -> Body:
         """Return the reference to the signed properties, or to the document. Portal: 11.5"""
