@@ -5,7 +5,7 @@ between the elements are implied.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -23,6 +23,9 @@ TIN_ONLY = "000000000000"  # identity number of a party that gave only its TIN
 IdentityScheme = Literal["BRN", "NRIC", "PASSPORT", "ARMY"]
 IDENTITY_SCHEMES = get_args(IdentityScheme)
 CENT = Decimal("0.01")
+#: Levels of objects and arrays. A signed document has about 30. Python's own limit depends on the
+#: caller, so that a document could be read once and not again.
+MOST_LEVELS = 100
 EXACT = Context(prec=1_000_000)  # more digits than a document can have
 
 #: A value of a document, of any shape: its structure is checked later.
@@ -41,11 +44,24 @@ DECODER = msgspec.json.Decoder(float_hook=parse_decimal)
 
 
 def read_json(raw: bytes) -> Node:
-    """Return a value of JSON. Raises ValueError if it is not JSON, or nested too deep."""
+    """Return a value of JSON. Raises ValueError if it is not JSON, or has too many levels."""
     try:
-        return DECODER.decode(raw)
+        value = DECODER.decode(raw)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [inner for node in level for inner in contents(node)]
+    if level:
+        raise ValueError(f"more than {MOST_LEVELS} levels")
+    return value
+
+
+def contents(node: Node) -> Iterable[Node]:
+    """Return the values in an object or array, none for another value."""
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 def entries(node: object, path: str) -> Iterator[Node]:

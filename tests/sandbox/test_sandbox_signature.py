@@ -275,6 +275,14 @@ async def test_a_document_without_a_signature_is_rejected_at_once(
     assert f"TooFewItems: #/Invoice[0].{members[0]}" in rejected["error"]["details"][0]["message"]
 
 
+async def test_a_document_with_many_levels_cannot_be_parsed(portal: Portal) -> None:
+    """Otherwise validation could fail where the submission did not, again at each request."""
+    levels = json.loads("[" * 200 + "]" * 200)
+    root = put(sign(await unsigned(portal)), f"{EXTENSION}.0.More", levels)
+    (rejected,) = (await (await portal.submit(root)).json())["rejectedDocuments"]
+    assert rejected["error"]["details"][0]["message"] == "Document cannot be parsed."
+
+
 # Certificates.
 
 
