@@ -40,7 +40,7 @@ def list_notifications(call: Call) -> Body:
         taxpayer=caller["taxpayer"],
         client_id=caller["client_id"] if caller["represented"] else None,
         received=not caller["represented"],
-        type=read_choice(query, "type", (*TYPES, *OTHER_TYPES)),
+        kind=read_choice(query, "type", (*TYPES, *OTHER_TYPES)),
         # Both limits are included, and whole seconds, as instants are shown in whole seconds.
         since=since and math.floor(since),
         until=None if until is None else math.floor(until) + 1,
@@ -53,9 +53,9 @@ def list_notifications(call: Call) -> Body:
 
 def show_notification(row: Row) -> Body:
     """Return a notification in the published shape."""
-    name, at = TYPES[row["type"]], instant(row["at"])
+    name, at = TYPES[row["kind"]], instant(row["at"])
     document = f"{get_names('document_types')[row['document_type']]} {row['number']}"
-    number = f"{row['sequence']}{row['type']:>02}"
+    number = f"{row['sequence']}{row['kind']:>02}"
     return {
         "notificationId": number,
         "receiverName": row["receiver_name"],
@@ -64,7 +64,7 @@ def show_notification(row: Row) -> Body:
         "receivedDateTime": at,
         "notificationSubject": f"{name}: {document}",
         "deliveredDateTime": at,
-        "typeId": row["type"],
+        "typeId": row["kind"],
         "typeName": name,
         "finalMessage": f"{name}: {document} of {row['issuer_name']}, {row['uuid']}.",
         "address": None,

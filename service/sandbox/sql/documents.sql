@@ -131,26 +131,19 @@ select d.*, w.found as warnings from documents d left join warnings w using (uui
 -- initiated for the issuer, 6 received and 8 cancelled for the receiver. With :client_id only for
 -- documents that this client sent. A null filter does not apply; the start of the time span is
 -- included and its end excluded.
-select sequence, uuid, number, document_type, issuer_name, receiver_name, type, at
-  from (select sequence, uuid, number, type as document_type, issuer_name,
-               issuer_name as receiver_name, '7' as type, validated_at as at
-          from documents
-         where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
-           and validated_at is not null
+select sequence, uuid, number, type as document_type, issuer_name, at, kind,
+       case when for_issuer then issuer_name else receiver_name end as receiver_name
+  from (select *, '7' as kind, true as for_issuer, validated_at as at from documents
          union all
-        select sequence, uuid, number, type, issuer_name, issuer_name, '15', reject_requested_at
-          from documents
-         where taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id)
-           and reject_requested_at is not null
+        select *, '15', true, reject_requested_at from documents
          union all
-        select sequence, uuid, number, type, issuer_name, receiver_name, '6', validated_at
-          from documents
-         where :received and receiver_tin = :taxpayer and status in ('Valid', 'Cancelled')
+        select *, '6', false, validated_at from documents where status in ('Valid', 'Cancelled')
          union all
-        select sequence, uuid, number, type, issuer_name, receiver_name, '8', cancelled_at
-          from documents
-         where :received and receiver_tin = :taxpayer and cancelled_at is not null) as happened
- where type = coalesce(:type, type)
+        select *, '8', false, cancelled_at from documents) as happened
+ where at is not null
+   and ((for_issuer and taxpayer = :taxpayer and client_id = coalesce(:client_id, client_id))
+     or (not for_issuer and :received and receiver_tin = :taxpayer))
+   and kind = coalesce(:kind, kind)
    and at >= coalesce(:since, at)
    and (:until is null or at < :until)
- order by at desc, sequence desc, cast(type as integer) desc limit :size offset :skip;
+ order by at desc, sequence desc, cast(kind as integer) desc limit :size offset :skip;
