@@ -1,5 +1,6 @@
 """The sandbox's validators: each change to a valid document causes one finding."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -411,22 +412,12 @@ async def test_a_note_of_another_document_family_fails_step_6(portal: Portal) ->
 
 
 def in_dollars(root: dict[str, Any]) -> dict[str, Any]:
-    """Change a document to US dollars with the tax in ringgit, as in the authority's sample."""
-    text = root["Invoice"][0]
+    """Return a document in US dollars with the tax in ringgit, as in the authority's sample."""
+    root = json.loads(json.dumps(root).replace('"currencyID": "MYR"', '"currencyID": "USD"'))
     put(root, "DocumentCurrencyCode", element("USD"))
-    for amount in (
-        "LineExtensionAmount",
-        "TaxExclusiveAmount",
-        "TaxInclusiveAmount",
-        "PayableAmount",
-    ):
-        text["LegalMonetaryTotal"][0][amount][0]["currencyID"] = "USD"
-    text["TaxTotal"][0]["TaxSubtotal"][0]["TaxableAmount"][0]["currencyID"] = "USD"
-    line = text["InvoiceLine"][0]
-    line["TaxTotal"][0]["TaxSubtotal"][0]["TaxableAmount"][0]["currencyID"] = "USD"
-    price, subtotal = line["Price"][0]["PriceAmount"], line["ItemPriceExtension"][0]["Amount"]
-    for amount in (line["LineExtensionAmount"], price, subtotal):
-        amount[0]["currencyID"] = "USD"
+    for path in ("TaxTotal.0", "InvoiceLine.0.TaxTotal.0"):
+        put(root, f"{path}.TaxAmount.0.currencyID", "MYR")
+        put(root, f"{path}.TaxSubtotal.0.TaxAmount.0.currencyID", "MYR")
     exchange = {
         "SourceCurrencyCode": element("USD"),
         "TargetCurrencyCode": element("MYR"),
