@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from typing import Any
 
 
 def instant(seconds: float) -> str:
@@ -16,3 +17,12 @@ def seconds_of(text: str) -> float:
     """
     value = datetime.fromisoformat(text)
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+
+
+def read_exactly(text: Any, layout: str) -> datetime | None:
+    """Return the time, in UTC, of a text in a layout of strptime with all digits, else None."""
+    try:
+        found = datetime.strptime(text, layout).replace(tzinfo=UTC)
+    except (TypeError, ValueError):
+        return None
+    return found if found.strftime(layout) == text else None

@@ -9,7 +9,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from ..answers import Body
 from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
+from ..clock import read_exactly
 from ..controls import Sandbox
 from ..database import Row
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
@@ -43,7 +44,6 @@ URN = "urn:oasis:names:specification:ubl:dsig:enveloped:xades"
 DIGEST = "http://www.w3.org/2001/04/xmlenc#sha256"
 METHOD = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 SIGNED_TYPE = "#SignedProperties"  # end of the type of the reference to the signed properties
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 REGISTRATION = r"[A-Za-z0-9-]{1,20}"
 # The protocol documents decimal numbers; some existing clients send hexadecimal ones.
 SERIAL = r"[0-9]+|0[xX][0-9A-Fa-f]+"
@@ -98,13 +98,7 @@ class Signature:
     @cached_property
     def signed_at(self) -> datetime | None:
         """Return the signing time, or None if it has another form."""
-        text = self.text(f"{SIGNED}.SigningTime")
-        if not re.fullmatch(TIME, text, re.ASCII):
-            return None
-        try:
-            return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        except ValueError:
-            return None
+        return read_exactly(self.text(f"{SIGNED}.SigningTime"), "%Y-%m-%dT%H:%M:%SZ")
 
     @cached_property
     def minified(self) -> str:

@@ -5,11 +5,11 @@ Portal: 4.2, 14.2
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from decimal import Decimal
 from itertools import groupby, islice
 
 from ..answers import Body
+from ..clock import read_exactly
 from ..document import SIGNED_VERSIONS, Node, UblDocument
 from . import Finding
 from .elements import ELEMENTS, EXTENSIONS, NAMESPACES, Element, Group
@@ -23,18 +23,6 @@ MOST_NAME = 50
 INDEX = re.compile(r"\[\d+\]")
 
 
-def parses(found: object, pattern: str, layout: str) -> bool:
-    """Return whether a value is text that matches the pattern and that strptime can parse."""
-    try:
-        return (
-            isinstance(found, str)
-            and bool(datetime.strptime(found, layout))
-            and bool(re.fullmatch(pattern, found, re.ASCII))
-        )
-    except ValueError:
-        return False
-
-
 def is_number(found: object) -> bool:
     """Return whether a value is a JSON number."""
     return isinstance(found, (int, Decimal)) and not isinstance(found, bool)
@@ -44,8 +32,8 @@ def is_number(found: object) -> bool:
 KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "text": ("StringExpected", lambda found: isinstance(found, str)),
     "code": ("StringExpected", lambda found: isinstance(found, str) and found != ""),
-    "date": ("DateExpected", lambda found: parses(found, r"\d{4}-\d\d-\d\d", "%Y-%m-%d")),
-    "time": ("TimeExpected", lambda found: parses(found, r"\d\d:\d\d:\d\dZ", "%H:%M:%SZ")),
+    "date": ("DateExpected", lambda found: read_exactly(found, "%Y-%m-%d") is not None),
+    "time": ("TimeExpected", lambda found: read_exactly(found, "%H:%M:%SZ") is not None),
     "number": ("NumberExpected", is_number),
     "amount": ("NumberExpected", is_number),
     "boolean": ("BooleanExpected", lambda found: isinstance(found, bool)),
