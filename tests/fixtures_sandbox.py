@@ -77,14 +77,18 @@ def encode_document(document: dict[str, Any]) -> bytes:
 
 
 def entry(root: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    raw = encode_document(root)
-    members = {
-        "format": "JSON",
+    """Return the entry of a document in a submission. `changes` replace its members."""
+    return {**entry_of(encode_document(root), root["Invoice"][0]["ID"][0]["_"]), **changes}
+
+
+def entry_of(raw: bytes, number: str, form: str = "JSON") -> dict[str, Any]:
+    """Return the entry of a document with exactly these bytes."""
+    return {
+        "format": form,
         "document": base64.b64encode(raw).decode(),
         "documentHash": hashlib.sha256(raw).hexdigest(),
-        "codeNumber": root["Invoice"][0]["ID"][0]["_"],
+        "codeNumber": number,
     }
-    return {**members, **changes}
 
 
 class Portal:

@@ -21,10 +21,9 @@ from tests.conftest import ClientFactory
 from tests.fixtures_sandbox import (
     SUPPLIER,
     Portal,
-    document,
     element,
     encode_document,
-    entry,
+    entry_of,
     find,
     put,
 )
@@ -126,10 +125,7 @@ async def findings(portal: Portal, root: dict[str, Any]) -> list[str]:
 
 async def sent_as(portal: Portal, number: str, text: str) -> list[str]:
     """Return the codes of step 8 for a document of exactly that text."""
-    raw = text.encode()
-    changes = {"document": base64_of(raw), "documentHash": hashlib.sha256(raw).hexdigest()}
-    body = {"documents": [entry(document(number), **changes)]}
-    answer = await (await portal.call("POST", "/documentsubmissions/", json=body)).json()
+    answer = await (await portal.send(entry_of(text.encode(), number))).json()
     assert answer["rejectedDocuments"] == []
     results = (await portal.details(answer["acceptedDocuments"][0]["uuid"]))["validationResults"]
     step = results["validationSteps"][-1]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures_sandbox import Portal, element, entry, money, put
+from tests.fixtures_sandbox import Portal, element, entry, entry_of, money, put
 from tests.sandbox.test_sandbox_rules import CUSTOMER, ITEM, SELLER
-from tests.sandbox.xml_text import HEAD, to_xml, xml_entry
+from tests.sandbox.xml_text import HEAD, to_xml
 
 UNREADABLE = {
     "code": None,
@@ -15,6 +15,10 @@ UNREADABLE = {
     "propertyPath": None,
     "details": None,
 }
+
+
+def xml_entry(raw: bytes, number: str) -> dict[str, Any]:
+    return entry_of(raw, number, "XML")
 
 
 async def outcome(portal: Portal, sent: dict[str, Any]) -> Any:
@@ -32,7 +36,7 @@ async def test_an_xml_document_in_a_json_submission_becomes_valid(
     portal: Portal, name: str, indent: str
 ) -> None:
     raw = b'<?xml version="1.0" encoding="UTF-8"?>\n' + to_xml(await portal.fresh("A"), indent)
-    answer = await (await portal.send(xml_entry(raw, "A", format=name))).json()
+    answer = await (await portal.send(entry_of(raw, "A", name))).json()
     assert answer["rejectedDocuments"] == []
     details = await portal.details(answer["acceptedDocuments"][0]["uuid"])
     assert details["status"] == "Valid"

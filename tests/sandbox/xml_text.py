@@ -1,7 +1,5 @@
 """Documents of the tests as UBL XML."""
 
-import base64
-import hashlib
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -33,13 +31,3 @@ def _write_element(name: str, members: dict[str, Any], indent: str) -> str:
     value = members["_"]
     text = str(value).lower() if isinstance(value, bool) else escape(str(value))
     return f"<cbc:{name}{attributes}>{text}</cbc:{name}>{indent}"
-
-
-def xml_entry(raw: bytes, number: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "format": "XML",
-        "document": base64.b64encode(raw).decode(),
-        "documentHash": hashlib.sha256(raw).hexdigest(),
-        "codeNumber": number,
-        **changes,
-    }
