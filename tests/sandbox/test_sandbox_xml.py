@@ -1,13 +1,18 @@
 """XML documents in a JSON submission: the same checks as for JSON, and safe parsing."""
 
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 
 from tests.fixtures_sandbox import Portal, element, entry, entry_of, money, put
 from tests.sandbox.test_sandbox_rules import CUSTOMER, ITEM, SELLER
-from tests.sandbox.xml_text import HEAD, to_xml
 
+NAMESPACE = "urn:oasis:names:specification:ubl:schema:xsd:"
+HEAD = (
+    f'<Invoice xmlns="{NAMESPACE}Invoice-2" xmlns:cac="{NAMESPACE}CommonAggregateComponents-2" '
+    f'xmlns:cbc="{NAMESPACE}CommonBasicComponents-2">'
+)
 UNREADABLE = {
     "code": None,
     "message": "Document cannot be parsed.",
@@ -15,6 +20,27 @@ UNREADABLE = {
     "propertyPath": None,
     "details": None,
 }
+
+
+def to_xml(root: dict[str, Any], indent: str = "") -> bytes:
+    return f"{HEAD}{indent}{write_group(root['Invoice'][0], indent)}</Invoice>".encode()
+
+
+def write_group(members: dict[str, Any], indent: str) -> str:
+    return "".join(
+        write_element(name, entry, indent) for name, entries in members.items() for entry in entries
+    )
+
+
+def write_element(name: str, members: dict[str, Any], indent: str) -> str:
+    if "_" not in members:
+        return f"<cac:{name}>{indent}{write_group(members, indent)}</cac:{name}>{indent}"
+    attributes = "".join(
+        f" {each}={quoteattr(text)}" for each, text in members.items() if each != "_"
+    )
+    value = members["_"]
+    text = str(value).lower() if isinstance(value, bool) else escape(str(value))
+    return f"<cbc:{name}{attributes}>{text}</cbc:{name}>{indent}"
 
 
 def xml_entry(raw: bytes, number: str) -> dict[str, Any]:
