@@ -137,10 +137,8 @@ def expire_tokens(sandbox: Sandbox) -> Body:
 @serve("GET", "faults")
 def list_faults(sandbox: Sandbox) -> Body:
     """Return the ordered errors that are not used up."""
-    shown = [
-        {"id": fault_id, "times": 1, "number": None, **msgspec.to_builtins(order)}
-        for fault_id, order in sandbox.state.faults.items()
-    ]
+    faults = sandbox.state.faults.items()
+    shown = [{"id": fault_id, **msgspec.to_builtins(order)} for fault_id, order in faults]
     return {"faults": shown}
 
 

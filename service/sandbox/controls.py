@@ -45,7 +45,7 @@ class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidated_state_17: bool = True  # a consolidated document may have state 17 in Malaysia
 
 
-class FaultOrder(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+class FaultOrder(msgspec.Struct, forbid_unknown_fields=True):
     """An error that the next requests of an operation, or of any (`*`), meet."""
 
     operation: str
