@@ -183,7 +183,7 @@ async def _portal(
         app[app_keys.SPAWN] = context.spawn
         watchdog = app[app_keys.WATCHDOG]
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
-        watchdog.add_condition("ClocksApart", lambda: portal.clocks_apart_since)
+        watchdog.add_condition("ClocksApart", lambda: portal.portal_clock.apart_since)
         tin_checks = app[TIN_CHECKS] = TinChecks(context)
         contact = ContactCheck(portal, config.watchdog.total_seconds())
         async with contact.running(), ClockWatcher(database).running():

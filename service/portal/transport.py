@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,7 +126,7 @@ class Transport:
         self._session = session
         self._config = config
         self._connections = FairConnections(CONNECTIONS)
-        self._portal_clock = PortalClock()
+        self.portal_clock = PortalClock()
         #: Since when no connection to a server could be made, by its origin.
         self._unreachable: dict[str, datetime] = {}
 
@@ -142,28 +142,6 @@ class Transport:
         """
         for origin in list(self._unreachable):
             await self._request_root(origin, "")
-
-    @property
-    def clocks_apart_since(self) -> datetime | None:
-        """Return since when a clock difference has blocked sending; None if it does not."""
-        return self._portal_clock.apart_since
-
-    async def clocks_apart(
-        self,
-        tin: str,
-        database: ClockReading,
-        read_database: Callable[[], Awaitable[ClockReading | None]],
-    ) -> timedelta | None:
-        """Return how far the portal's clock is ahead if that blocks sending, else None.
-
-        `database` is a recent reading of the database's clock. `read_database()` takes a new one
-        if a difference must be confirmed.
-        """
-
-        async def measure() -> tuple[ClockReading | None, ClockReading | None]:
-            return await self.read_clock(tin), await read_database()
-
-        return await self._portal_clock.blocking_difference(database, measure)
 
     async def read_clock(self, tin: str) -> ClockReading | None:
         """Return the portal's current time, or None if it cannot be read soon.
@@ -221,7 +199,7 @@ class Transport:
         _record(request.operation, STATUS_OUTCOMES.get(response.status, kind), began, response)
         self._unreachable.pop(origin, None)
         if response.date:
-            self._portal_clock.latest = ClockReading(response.date, time.monotonic())
+            self.portal_clock.latest = ClockReading(response.date, time.monotonic())
         if request.method == "PUT" and start.begun > 1 and response.status != 200:
             raise Unclear(
                 "The first of two requests had no response, the second had status "

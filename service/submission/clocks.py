@@ -2,7 +2,6 @@
 
 import time
 from datetime import timedelta
-from functools import partial
 
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -34,7 +33,11 @@ async def compare_clocks(
     reading = reading or await read_database_clock(context)
     if reading is None:
         return None
-    return await portal.clocks_apart(tin, reading, partial(read_database_clock, context))
+
+    async def measure() -> tuple[ClockReading | None, ClockReading | None]:
+        return await portal.read_clock(tin), await read_database_clock(context)
+
+    return await portal.portal_clock.blocking_difference(reading, measure)
 
 
 def describe_clocks_apart(difference: timedelta) -> Error:

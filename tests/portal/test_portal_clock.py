@@ -49,11 +49,11 @@ async def test_a_wrong_portal_clock_stops_sending_until_corrected(
     (seconds,) = re.findall(DIFFERENCE, error["message"])
     assert 70 <= int(seconds) <= 80
     assert (await get_invoice(idle, invoice_id))["status"] == "Draft" and not await sandbox.ledger()
-    assert portal.clocks_apart_since is not None
+    assert portal.portal_clock.apart_since is not None
     await sandbox.move_clock(-75)
     await until(lambda: submit(idle, invoice_id), lambda answer: answer[0] == 200)
     assert (await sandbox.calls())["calls"] == {"login": 1, "submit": 1}
-    assert portal.clocks_apart_since is None
+    assert portal.portal_clock.apart_since is None
 
 
 async def test_no_absence_is_confirmed_while_the_clocks_differ(
