@@ -77,13 +77,8 @@ SUBMISSION_TRANSITIONS: dict[SubmissionState, set[SubmissionState]] = {
 
 #: Status of the latest submitted document -> status of its document.
 DOCUMENT_STATUSES: dict[SubmittedStatus, DocumentStatus] = {
-    "Submitting": "Submitting",
-    "Submitted": "Submitted",
-    "Valid": "Valid",
-    "Invalid": "Invalid",
-    "Cancelled": "Cancelled",
-    "Rejected": "Draft",
-    "NotSent": "Draft",
+    status: "Draft" if status in ("Rejected", "NotSent") else status
+    for status in SUBMITTED_TRANSITIONS
 }
 
 #: Type of an invoice that waits for its other party -> (its final type, the member of that party).
