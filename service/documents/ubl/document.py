@@ -39,17 +39,8 @@ NAMESPACES = {
     "_B": NAMESPACE + "CommonBasicComponents-2",
 }
 
-#: Type of an invoice -> the portal's document type. Portal: 9
-DOCUMENT_TYPES = {
-    "INVOICE": "01",
-    "PENDING_FINALIZE_INVOICE": "01",
-    "CONSOLIDATED_INVOICE": "01",
-    "SELF_BILLED_INVOICE": "11",
-    "PENDING_FINALIZE_SELF_BILLED_INVOICE": "11",
-    "CONSOLIDATED_SELF_BILLED_INVOICE": "11",
-}
-NOTE_TYPES = {"CREDIT_NOTE": "02", "DEBIT_NOTE": "03", "REFUND_NOTE": "04"}
-SELF_BILLED_NOTE_TYPES = {"CREDIT_NOTE": "12", "DEBIT_NOTE": "13", "REFUND_NOTE": "14"}
+#: Type of a note -> the last digit of the portal's document type. Portal: 9
+NOTE_TYPES = {"CREDIT_NOTE": "2", "DEBIT_NOTE": "3", "REFUND_NOTE": "4"}
 
 
 def build(
@@ -125,10 +116,8 @@ def build_envelope(entries: Sequence[JsonObject]) -> bytes:
 
 
 def get_document_type(source: JsonMapping) -> str:
-    """Return the portal's document type of a source."""
-    if source["type"] in DOCUMENT_TYPES:
-        return DOCUMENT_TYPES[source["type"]]
-    return (SELF_BILLED_NOTE_TYPES if source.get("selfBilled") else NOTE_TYPES)[source["type"]]
+    """Return the portal's document type of a source: 01 to 04, or 11 to 14 if self-billed."""
+    return ("1" if is_self_billed(source) else "0") + NOTE_TYPES.get(source["type"], "1")
 
 
 def is_self_billed(source: JsonMapping) -> bool:
