@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from service.db.connections import Connection, UniqueViolationError
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
+from service.documents.rows import Row
 from service.errors import describe_error, make_reason
 from service.json_types import JsonObject
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
@@ -26,7 +27,6 @@ from service.submission.machine.failures import describe_not_sent, name_failure
 from service.submission.machine.types import (
     NO_DELAY,
     Change,
-    DocumentRow,
     Part,
     RecordSightings,
     Sighting,
@@ -50,38 +50,6 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-class SubmissionRow(TypedDict):
-    """A row of submission_get and of submission_claim_batch."""
-
-    id: int
-    state: states.SubmissionState
-    on_absence: str
-    tin: str
-    fence: int
-    reads: int
-    sends: int
-    claims: int
-    absence_confirmations: int
-    absence_confirmed_at: datetime | None
-    submission_uid: str | None
-    possibly_received: bool
-    first_sent_at: datetime | None
-    last_sent_at: datetime | None
-    client_id: str | None
-    last_error: str | None
-    now: datetime
-
-
-class SightingRow(TypedDict):
-    """A row of sightings_of."""
-
-    submission_id: int
-    submitted_document_id: int
-    uuid: str
-    submission_uid: str | None
-    via: str
-
-
 class ContentRow(TypedDict):
     """A row of submission_contents."""
 
@@ -94,7 +62,7 @@ class ContentRow(TypedDict):
 async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
     """Return a claimed submission as stored, or None if the claim was lost."""
     async with context.database.reading(claim.company_id) as conn:
-        row: SubmissionRow = await sql.submission_get(conn, **claim.key)
+        row = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
         return (await read_submissions(conn, claim.company_id, [row]))[0]
@@ -108,7 +76,7 @@ async def claim_batch(
     Submissions that are no longer Uncertain, or that another process has claimed, are left out.
     """
     async with context.database.company(company_id) as conn:
-        rows: list[SubmissionRow] = await sql.submission_claim_batch(
+        rows: list[Row] = await sql.submission_claim_batch(
             conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
         )
         submissions = await read_submissions(conn, company_id, rows)
@@ -117,42 +85,18 @@ async def claim_batch(
 
 
 async def read_submissions(
-    conn: Connection, company_id: int, rows: Sequence[SubmissionRow]
+    conn: Connection, company_id: int, rows: Sequence[Row]
 ) -> list[Submission]:
     """Return the submissions of some rows in their order, with their documents and sightings."""
     ids = [row["id"] for row in rows]
-    submitted: list[DocumentRow] = await sql.submission_documents(
-        conn, company_id=company_id, ids=ids
-    )
-    docs = _group((doc["submission_id"], make_document(doc)) for doc in submitted)
+    submitted = await sql.submission_documents(conn, company_id=company_id, ids=ids)
+    docs = _group(SubmittedDocument, submitted)
     sent = [row["id"] for row in rows if row["first_sent_at"]]
-    shown: list[SightingRow] = []
+    shown: list[Row] = []
     if sent:
         shown = await sql.sightings_of(conn, company_id=company_id, ids=sent)
-    sightings = _group(
-        (
-            row["submission_id"],
-            Sighting(row["submitted_document_id"], row["uuid"], row["submission_uid"], row["via"]),
-        )
-        for row in shown
-    )
-    return [
-        _make_submission(row, docs.get(row["id"], ()), sightings.get(row["id"], ())) for row in rows
-    ]
-
-
-def make_document(row: DocumentRow) -> SubmittedDocument:
-    """Return the document of a row."""
-    return SubmittedDocument(
-        id=row["id"],
-        number=row["number"],
-        document_type=row["document_type"],
-        issued_at=row["issued_at"],
-        status=row["status"],
-        uuid=row["uuid"],
-        long_id=row["long_id"],
-        validated_at=row["validated_at"],
-    )
+    sightings = _group(Sighting, shown)
+    return [_make_submission(row, docs[row["id"]], sightings[row["id"]]) for row in rows]
 
 
 async def read_contents(
@@ -167,16 +111,17 @@ async def read_contents(
     return {(row["submission_id"], row["number"]): row["content"] for row in rows}
 
 
-def _group(pairs: Iterable[tuple[int, Result]]) -> dict[int, tuple[Result, ...]]:
-    """Return {submission id: its values}."""
-    groups: dict[int, list[Result]] = {}
-    for submission_id, value in pairs:
-        groups.setdefault(submission_id, []).append(value)
-    return {submission_id: tuple(group) for submission_id, group in groups.items()}
+def _group(kind: Callable[..., Result], rows: Iterable[Row]) -> defaultdict[int, list[Result]]:
+    """Return {submission id: objects of the rows}, whose other columns are their members."""
+    groups: defaultdict[int, list[Result]] = defaultdict(list)
+    for row in rows:
+        values = dict(row)
+        groups[values.pop("submission_id")].append(kind(**values))
+    return groups
 
 
 def _make_submission(
-    row: SubmissionRow, docs: tuple[SubmittedDocument, ...], sightings: tuple[Sighting, ...]
+    row: Row, docs: Iterable[SubmittedDocument], sightings: Iterable[Sighting]
 ) -> Submission:
     # An unconfirmed refusal, or the times since when the portal does not know the submission or
     # refuses its polls.
@@ -186,8 +131,8 @@ def _make_submission(
     del values["id"], values["fence"], values["last_error"]
     return Submission(
         **values,
-        docs=docs,
-        sightings=sightings,
+        docs=tuple(docs),
+        sightings=tuple(sightings),
         refusal=error if error.get("code") in state_machine.KEPT_CODES else None,
         unknown_since=_parse_time(error.get("since")) if is_unknown else None,
         searched_at=_parse_time(error.get("searched_at")) if is_unknown else None,

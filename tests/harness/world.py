@@ -17,7 +17,6 @@ from service.documents import states
 from service.portal.documents import Document
 from service.portal.errors import NotSent, Refused, Unclear
 from service.submission import store
-from service.submission.following import matching
 from service.submission.machine import cancellation, comparison_rules, state_machine
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
@@ -855,7 +854,7 @@ class World(Tables):
             for entry in listing
             if entry.uuid not in owned
             and entry.number == doc.number
-            and matching.is_candidate(submission, doc, entry.show())
+            and comparison_rules.is_candidate(submission.tin, doc, entry.show())
         )
         ended = ListingEnded(at, complete=not self.portal.is_apart(at))
         if not sightings:

@@ -6,8 +6,9 @@ with the statements, on the same rows.
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from service.portal.documents import Document
@@ -16,7 +17,7 @@ from service.submission.machine.comparison_rules import (
     DUPLICATE,
     FURTHEST,
     ORPHAN,
-    AttemptRow,
+    Attempt,
     BasisRow,
     PortalFinding,
 )
@@ -231,7 +232,7 @@ class Tables:
         sent = (row.submission.last_sent_at for row in self.rows.values())
         return [at for at in sent if at]
 
-    def attempts(self, listing: Iterable[Document]) -> list[AttemptRow]:
+    def attempts(self, listing: Iterable[Document]) -> list[Attempt]:
         """Return the documents that may be listed: comparison_attempts."""
         uuids = {listed.uuid for listed in listing}
         numbers = {listed.number for listed in listing}
@@ -241,7 +242,7 @@ class Tables:
             for doc in row.submission.docs
             if doc.uuid in uuids or doc.number in numbers
         ]
-        return sorted(found, key=lambda attempt: attempt["id"])
+        return sorted(found, key=attrgetter("id"))
 
     def adopt(self, submission_id: int, received_at: datetime, now: datetime) -> None:
         """Move a Queued submission to Uncertain: comparison_move."""
@@ -299,22 +300,15 @@ def _copy(value: Any) -> Any:
     return [copy(one) for one in value] if isinstance(value, list) else copy(value)
 
 
-def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> AttemptRow:
-    return {
-        "id": doc.id,
-        "submission_id": submission_id,
-        "document_id": doc.id,
-        "number": doc.number,
-        "document_type": doc.document_type,
-        "issued_at": doc.issued_at,
-        "status": doc.status,
-        "uuid": doc.uuid,
-        "long_id": doc.long_id,
-        "validated_at": doc.validated_at,
-        "updated_at": row.created_at,
-        "is_foreign_if_cancelled": False,
-        "tin": TIN,
-        "state": row.submission.state,
-        "created_at": row.created_at,
-        "possibly_received": row.submission.possibly_received,
-    }
+def _attempt(submission_id: int, row: Row, doc: SubmittedDocument) -> Attempt:
+    return Attempt(
+        **asdict(doc),
+        submission_id=submission_id,
+        document_id=doc.id,
+        updated_at=row.created_at,
+        is_foreign_if_cancelled=False,
+        tin=TIN,
+        state=row.submission.state,
+        created_at=row.created_at,
+        possibly_received=row.submission.possibly_received,
+    )

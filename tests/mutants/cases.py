@@ -531,7 +531,7 @@ ONCE = (
     ),
     removal(
         "matched-by-number-only",
-        "service/submission/following/matching.py",
+        "service/submission/machine/comparison_rules.py",
         "        and there.type_code in (None, doc.document_type)\n"
         "        and there.issued_at in (None, doc.issued_at)\n",
         "tests/submission/test_matching.py::test_a_document_with_another_issue_time_is_not_adopted",
@@ -2133,8 +2133,8 @@ HELD = (
     Mutant(
         "possibly-sent-document-not-adopted",
         "service/submission/machine/comparison_rules.py",
-        '    if row and row["state"] == "Queued" and may_be_sent:\n',
-        '    if row and row["state"] == "Queued" and row["possibly_received"]:\n',
+        '    if row and row.state == "Queued" and may_be_sent:\n',
+        '    if row and row.state == "Queued" and row.possibly_received:\n',
         "tests/submission/test_machine.py::test_a_document_whose_sending_a_failover_forgot_is_adopted",
     ),
     removal(
@@ -2153,7 +2153,7 @@ HELD = (
     Mutant(
         "closed-document-reported-as-the-duplicate",
         "service/submission/machine/comparison_rules.py",
-        '(other.status if other else row["status"]) not in LIVE',
+        "(other.status if other else row.status) not in LIVE",
         "other is None",
         f"{COMPARISON}::test_a_live_document_is_an_orphan_if_the_recorded_one_is_cancelled",
     ),
@@ -3265,13 +3265,13 @@ FOLLOWED = (
     removal(
         "second-valid-document-of-an-invoice-called-an-orphan",
         "service/submission/machine/comparison_rules.py",
-        'DUPLICATE if row["document_id"] in live else ',
+        "DUPLICATE if row.document_id in live else ",
         f"{COMPARISON}::test_a_valid_document_with_a_later_live_submission_is_a_duplicate",
     ),
     removal(
         "cancellation-that-is-not-listed-yet-reported",
         "service/submission/machine/comparison_rules.py",
-        ' and row["updated_at"] <= settled_at',
+        " and row.updated_at <= settled_at",
         f"{COMPARISON}::test_a_listing_that_lags_behind_a_cancellation_is_no_finding",
     ),
     removal(

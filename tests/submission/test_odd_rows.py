@@ -10,8 +10,8 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import attention, reconcile
 from service.config import Config
 from service.portal.documents import OddRow
-from service.submission.following.matching import is_candidate
-from service.submission.machine.types import Submission, SubmittedDocument
+from service.submission.machine.comparison_rules import is_candidate
+from service.submission.machine.types import SubmittedDocument
 from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
@@ -157,5 +157,4 @@ DOC = SubmittedDocument(1, "INV-1", "01", NOW)
 def test_readable_members_of_an_odd_row_exclude_documents(
     read: dict[str, Any], blocks: bool
 ) -> None:
-    submission = Submission("Uncertain", "release", NOW, tin="C1", docs=(DOC,))
-    assert is_candidate(submission, DOC, OddRow("X", ("odd",), "{}", "X", **read)) is blocks
+    assert is_candidate("C1", DOC, OddRow("X", ("odd",), "{}", "X", **read)) is blocks

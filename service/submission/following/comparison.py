@@ -43,7 +43,7 @@ from service.submission.following.unknown_outcomes import UnknownOutcomes, descr
 from service.submission.machine import comparison_rules
 from service.submission.machine.comparison_rules import (
     FURTHEST,
-    AttemptRow,
+    Attempt,
     BasisRow,
     ExpectedRow,
     PortalFinding,
@@ -295,17 +295,17 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     return {"listed": len(listing), **await _store(context, span, verdict, listing)}
 
 
-async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[AttemptRow]:
+async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[Attempt]:
     """Return the submitted documents that may be listed, oldest first, read in blocks."""
     uuids = [*(one.uuid for one in listing), *(row.key for row in listing.odd)]
     numbers = [one.number for one in listing]
-    rows: dict[int, AttemptRow] = {}
+    rows: dict[int, Attempt] = {}
     for start in range(0, len(uuids), BLOCK):
         block = slice(start, start + BLOCK)
-        found: list[AttemptRow] = await sql.comparison_attempts(
+        found = await sql.comparison_attempts(
             conn, company_id=company_id, uuids=uuids[block], numbers=numbers[block]
         )
-        rows |= {row["id"]: row for row in found}
+        rows |= {row["id"]: Attempt(**row) for row in found}
     return [rows[submitted_document_id] for submitted_document_id in sorted(rows)]
 
 

@@ -10,7 +10,7 @@ from service.documents import states
 from service.portal.documents import Document
 from service.submission import store
 from service.submission.context import SubmissionContext
-from service.submission.machine.comparison_rules import AttemptRow
+from service.submission.machine.comparison_rules import Attempt
 from service.submission.machine.types import Change, Error, SubmittedDocument
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
@@ -83,41 +83,40 @@ async def follow_listing(
     context: SubmissionContext,
     company_id: int,
     listing: Iterable[Document],
-    attempts: Iterable[AttemptRow],
+    attempts: Iterable[Attempt],
 ) -> None:
     """Take over what a listing shows of the company's documents, and end the polls of Valid ones.
 
     The listing lacks the reasons of an Invalid document, which is left to its poll.
     """
     by_uuid = {there.uuid: there for there in listing}
-    shown = [(row, by_uuid[row["uuid"]]) for row in attempts if row["uuid"] in by_uuid]
+    shown = [(row, by_uuid[row.uuid]) for row in attempts if row.uuid in by_uuid]
     await _write_changes(context, company_id, shown)
-    stored = ((store.make_document(row), there) for row, there in shown)
-    await record_details(context, company_id, stored)
-    valid = [row for row, there in shown if there.status == "Valid" and row["state"] == "Accepted"]
+    await record_details(context, company_id, shown)
+    valid = [row for row, there in shown if there.status == "Valid" and row.state == "Accepted"]
     await _finish(context, company_id, valid)
 
 
 async def _write_changes(
-    context: SubmissionContext, company_id: int, shown: Iterable[tuple[AttemptRow, Document]]
+    context: SubmissionContext, company_id: int, shown: Iterable[tuple[Attempt, Document]]
 ) -> None:
     """Store the states that follow those of the rows, one submission in each transaction."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for row, there in shown:
-        moves = states.SUBMITTED_TRANSITIONS[row["status"]]
+        moves = states.SUBMITTED_TRANSITIONS[row.status]
         if there.status in moves and there.status != "Invalid":
-            change = describe_change(context.config, row["id"], there, there.status)
-            changes[row["submission_id"]].append(change)
+            change = describe_change(context.config, row.id, there, there.status)
+            changes[row.submission_id].append(change)
     for submission_id, changed in changes.items():
         async with context.database.company(company_id) as conn:
             await store.write_facts(conn, company_id, submission_id, changed)
 
 
-async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[AttemptRow]) -> None:
+async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[Attempt]) -> None:
     """End the polls of submissions whose Valid documents are all among the rows."""
     documents: dict[int, list[int]] = defaultdict(list)
     for row in rows:
-        documents[row["submission_id"]].append(row["id"])
+        documents[row.submission_id].append(row.id)
     ids = sorted(documents)
     for start in range(0, len(ids), BLOCK):
         block = ids[start : start + BLOCK]

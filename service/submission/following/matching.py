@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.offload import offload
-from service.portal.documents import Document, OddRow
+from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.submission.context import Claim, CompanyContext
 from service.submission.following import document_comparison
 from service.submission.foreign_uuids import extract_uuids, read_recorded
+from service.submission.machine.comparison_rules import is_candidate
 from service.submission.machine.types import Error, Sighting, Submission, SubmittedDocument
 from service.submission.store import read_contents
 
@@ -150,18 +151,8 @@ def _find_candidates(
         for submission_id, submission in submissions.items()
         for doc in submission.docs
         for there in by_number.get(doc.number, ())
-        if is_candidate(submission, doc, there)
+        if is_candidate(submission.tin, doc, there)
     ]
-
-
-def is_candidate(submission: Submission, doc: SubmittedDocument, there: Document | OddRow) -> bool:
-    """Return whether number, type, issue time and issuer agree, as far as the portal shows them."""
-    return (
-        there.number in (None, doc.number)
-        and there.type_code in (None, doc.document_type)
-        and there.issued_at in (None, doc.issued_at)
-        and there.issuer_tin in (None, submission.tin)
-    )
 
 
 async def _check_uuids(

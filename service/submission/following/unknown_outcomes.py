@@ -21,10 +21,10 @@ from service.portal.errors import PortalError, Refused, Throttled
 from service.portal.listings import Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.comparison_claim import BATCH, ComparisonClaim, is_external_error
-from service.submission.following.matching import find_matches, is_candidate
+from service.submission.following.matching import find_matches
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine import state_machine
-from service.submission.machine.comparison_rules import FURTHEST, MOST_DAYS
+from service.submission.machine.comparison_rules import FURTHEST, MOST_DAYS, is_candidate
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     Claimed,
@@ -349,7 +349,7 @@ def _find_obstacle(submission: Submission, odd: Iterable[OddRow]) -> OddRow | No
     missing = submission.missing_from(submission.proven())
     docs = [doc for doc in submission.docs if doc.id in missing]
     for row in odd:
-        if any(is_candidate(submission, doc, row) for doc in docs):
+        if any(is_candidate(submission.tin, doc, row) for doc in docs):
             return row
     return None
 

@@ -1,8 +1,7 @@
 """Comparison of a listing of the portal with the company's attempts. No I/O and no clock.
 
-An attempt is a submitted document with its submission, a row of `comparison_attempts`. A listed
-document without a live attempt is a finding only while it is live: an Invalid or a Cancelled one
-has no effect.
+An attempt is a submitted document with its submission. A listed document without a live attempt is
+a finding only while it is live: an Invalid or a Cancelled one has no effect.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -13,7 +12,7 @@ from typing import TypedDict
 from service.documents import states
 from service.portal.documents import Document, OddRow
 from service.submission.machine.state_machine import CANCEL_GRACE
-from service.submission.machine.types import DocumentRow
+from service.submission.machine.types import SubmittedDocument
 
 #: Also the range of a comparison that ends a hold. With CLOCK_TOLERANCE it is one listing of the
 #: portal, which lists 31 days at most. Portal: 5.5
@@ -77,9 +76,11 @@ class ExpectedRow(TypedDict):
     submitted_at: datetime
 
 
-class AttemptRow(DocumentRow):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt(SubmittedDocument):
     """A row of comparison_attempts."""
 
+    submission_id: int
     document_id: int
     updated_at: datetime
     is_foreign_if_cancelled: bool
@@ -119,7 +120,7 @@ def first_moment(basis: BasisRow, days: int | None) -> datetime:
 def judge_listing(
     tin: str,
     listing: Sequence[Document],
-    attempts: Sequence[AttemptRow],
+    attempts: Sequence[Attempt],
     elsewhere: Set[str],
     settled_at: datetime | None = None,
 ) -> Verdict:
@@ -131,11 +132,11 @@ def judge_listing(
     """
     verdict = Verdict()
     verdict.findings += _find_foreign_cancellations(listing, attempts)
-    owned = {row["uuid"] for row in attempts} | elsewhere
+    owned = {row.uuid for row in attempts} | elsewhere
     by_uuid = {listed.uuid: listed for listed in listing}
-    by_number: dict[str, list[AttemptRow]] = {}
+    by_number: dict[str, list[Attempt]] = {}
     for row in attempts:
-        by_number.setdefault(row["number"], []).append(row)
+        by_number.setdefault(row.number, []).append(row)
     for listed in listing:
         if (
             listed.issuer_tin == tin
@@ -150,48 +151,48 @@ def _judge_document(
     verdict: Verdict,
     listed: Document,
     tin: str,
-    attempts: Sequence[AttemptRow],
+    attempts: Sequence[Attempt],
     by_uuid: Mapping[str, Document],
 ) -> None:
     """Judge a document whose uuid no attempt has.
 
     By number, type and issue time it may still belong to one of `attempts`, which have its number.
     """
-    same = [row for row in attempts if _is_same(row, listed, tin)]
+    same = [row for row in attempts if row.tin == tin and is_candidate(tin, row, listed)]
     row = same[-1] if same else None
     may_be_sent = row is not None and (
-        row["possibly_received"]
-        or not _is_later(row["created_at"] - RECEIPT_TOLERANCE, listed.received_at)
+        row.possibly_received
+        or not _is_later(row.created_at - RECEIPT_TOLERANCE, listed.received_at)
     )
-    if row and row["state"] == "Queued" and may_be_sent:
-        verdict.adopt[row["submission_id"]] = listed
-    elif row and may_be_sent and row["state"] == "NeedsPerson" and row["status"] == "Submitting":
+    if row and row.state == "Queued" and may_be_sent:
+        verdict.adopt[row.submission_id] = listed
+    elif row and may_be_sent and row.state == "NeedsPerson" and row.status == "Submitting":
         verdict.findings.append(_finding(ADOPTABLE, listed, row))
     elif listed.status not in LIVE:
         pass
-    elif row and row["uuid"]:
-        verdict.sightings.append((row["submission_id"], listed))
-        verdict.findings.append(_find_second(listed, row, by_uuid.get(row["uuid"])))
-    elif not row or row["state"] not in ("Sending", "Uncertain"):  # decided as unknown outcomes
+    elif row and row.uuid:
+        verdict.sightings.append((row.submission_id, listed))
+        verdict.findings.append(_find_second(listed, row, by_uuid.get(row.uuid)))
+    elif not row or row.state not in ("Sending", "Uncertain"):  # decided as unknown outcomes
         verdict.findings.append(_finding(ORPHAN, listed, row))
-        waiting = (one for one in attempts if one["state"] == "Queued" and _has_type(one, listed))
-        verdict.stop |= {one["submission_id"]: listed for one in waiting}
+        waiting = (one for one in attempts if one.state == "Queued" and _has_type(one, listed))
+        verdict.stop |= {one.submission_id: listed for one in waiting}
 
 
-def _find_second(listed: Document, row: AttemptRow, other: Document | None) -> PortalFinding:
+def _find_second(listed: Document, row: Attempt, other: Document | None) -> PortalFinding:
     """Return the finding of a live document of an attempt that has `other`, if that is listed.
 
     Of two live documents the later one is to be cancelled.
     """
-    if (other.status if other else row["status"]) not in LIVE:
+    if (other.status if other else row.status) not in LIVE:
         return _finding(ORPHAN, listed, row)
     if other is None or not _is_later(other.received_at, listed.received_at):
-        return _finding(DUPLICATE, listed, row, row["uuid"])
+        return _finding(DUPLICATE, listed, row, row.uuid)
     return _finding(DUPLICATE, other, row, listed.uuid)
 
 
 def _finding(
-    kind: str, listed: Document, row: AttemptRow | None, other_uuid: str | None = None
+    kind: str, listed: Document, row: Attempt | None, other_uuid: str | None = None
 ) -> PortalFinding:
     return PortalFinding(
         kind=kind,
@@ -199,16 +200,16 @@ def _finding(
         document_type=listed.type_code,
         uuid=listed.uuid,
         other_uuid=other_uuid,
-        submitted_document_id=row["id"] if row else None,
+        submitted_document_id=row.id if row else None,
         received_at=listed.received_at,
     )
 
 
 def _find_foreign_cancellations(
-    listing: Iterable[Document], attempts: Iterable[AttemptRow]
+    listing: Iterable[Document], attempts: Iterable[Attempt]
 ) -> list[PortalFinding]:
     """Return findings of cancelled documents that no request of this service cancelled."""
-    own = {row["uuid"]: row for row in attempts if row["uuid"] and row["is_foreign_if_cancelled"]}
+    own = {row.uuid: row for row in attempts if row.uuid and row.is_foreign_if_cancelled}
     return [
         replace(
             _finding(CANCELLED_ELSEWHERE, listed, own[listed.uuid]),
@@ -221,7 +222,7 @@ def _find_foreign_cancellations(
 
 
 def find_valid_there(
-    tin: str, listing: Iterable[Document], attempts: Sequence[AttemptRow], settled_at: datetime
+    tin: str, listing: Iterable[Document], attempts: Sequence[Attempt], settled_at: datetime
 ) -> list[PortalFinding]:
     """Return findings of attempts that are final here, and Valid at the portal.
 
@@ -229,34 +230,34 @@ def find_valid_there(
     Attempts that changed after `settled_at` may be listed with their former status.
     """
     final = {
-        row["uuid"]: row
+        row.uuid: row
         for row in attempts
-        if row["status"] in states.FINAL and row["tin"] == tin and row["updated_at"] <= settled_at
+        if row.status in states.FINAL and row.tin == tin and row.updated_at <= settled_at
     }
-    live = {row["document_id"]: row["uuid"] for row in attempts if row["status"] in states.LOCKED}
+    live = {row.document_id: row.uuid for row in attempts if row.status in states.LOCKED}
     found: list[PortalFinding] = []
     for listed in listing:
         if listed.status == "Valid" and (row := final.get(listed.uuid)):
-            kind = DUPLICATE if row["document_id"] in live else ORPHAN
-            found.append(_finding(kind, listed, row, live.get(row["document_id"])))
+            kind = DUPLICATE if row.document_id in live else ORPHAN
+            found.append(_finding(kind, listed, row, live.get(row.document_id)))
     return found
 
 
 def find_shared(
-    listing: Iterable[Document], attempts: Iterable[AttemptRow], uuids: Set[str]
+    listing: Iterable[Document], attempts: Iterable[Attempt], uuids: Set[str]
 ) -> list[PortalFinding]:
     """Return findings of documents whose uuids are recorded for other companies too."""
-    own = {row["uuid"]: row for row in attempts if row["uuid"] in uuids}
+    own = {row.uuid: row for row in attempts if row.uuid in uuids}
     return [
         _finding(SHARED_UUID, listed, own[listed.uuid]) for listed in listing if listed.uuid in own
     ]
 
 
 def find_unreadable(
-    tin: str, odd: Iterable[OddRow], attempts: Iterable[AttemptRow]
+    tin: str, odd: Iterable[OddRow], attempts: Iterable[Attempt]
 ) -> list[PortalFinding]:
     """Return findings of unreadable rows without an attempt: each may be a sent document."""
-    owned = {row["uuid"] for row in attempts}
+    owned = {row.uuid for row in attempts}
     return [
         PortalFinding(ORPHAN, row.number or "", row.type_code, row.key)
         for row in odd
@@ -287,14 +288,18 @@ def find_missing(
     ]
 
 
-def _is_same(row: AttemptRow, listed: Document, tin: str) -> bool:
-    """Return whether the members that the listing shows agree with an attempt."""
-    is_issue_time = listed.issued_at in (None, row["issued_at"])
-    return row["tin"] == tin and _has_type(row, listed) and is_issue_time
+def is_candidate(tin: str, doc: SubmittedDocument, there: Document | OddRow) -> bool:
+    """Return whether number, type, issue time and issuer agree, as far as the portal shows them."""
+    return (
+        there.number in (None, doc.number)
+        and there.type_code in (None, doc.document_type)
+        and there.issued_at in (None, doc.issued_at)
+        and there.issuer_tin in (None, tin)
+    )
 
 
-def _has_type(row: AttemptRow, listed: Document) -> bool:
-    return listed.type_code in (None, row["document_type"])
+def _has_type(row: Attempt, listed: Document) -> bool:
+    return listed.type_code in (None, row.document_type)
 
 
 def _is_later(at: datetime | None, than: datetime | None) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict
 
 from service.documents.states import SubmissionState, SubmittedStatus
 from service.json_types import JsonObject
@@ -36,20 +35,6 @@ class SubmittedDocument:
     uuid: str | None = None
     long_id: str | None = None
     validated_at: datetime | None = None
-
-
-class DocumentRow(TypedDict):
-    """A row of submission_documents."""
-
-    submission_id: int
-    id: int
-    number: str
-    document_type: str
-    issued_at: datetime
-    status: SubmittedStatus
-    uuid: str | None
-    long_id: str | None
-    validated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from service.portal.errors import Refused
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following import document_comparison
-from service.submission.following.matching import is_candidate
 from service.submission.following.odd_rows import record_odd_rows
 from service.submission.foreign_uuids import read_recorded
-from service.submission.machine.comparison_rules import FURTHEST
+from service.submission.machine.comparison_rules import FURTHEST, is_candidate
 from service.submission.machine.types import (
     CLOCK_TOLERANCE,
     Change,
@@ -109,9 +108,7 @@ async def resolve_as_not_received(
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
     async with context.database.reading(company_id) as conn:
-        row: store.SubmissionRow | None = await sql.submission_get(
-            conn, company_id=company_id, id=submission_id
-        )
+        row = await sql.submission_get(conn, company_id=company_id, id=submission_id)
         if row is None or row["state"] != "NeedsPerson":
             raise CannotResolve(
                 f"No submission {submission_id} of company {company_id} is in manual review."
@@ -134,7 +131,7 @@ def _match(submission: Submission, doc: SubmittedDocument, shown: Iterable[Docum
     """Return the portal's document that may be this one. Raises CannotResolve."""
     for listed in shown:
         if listed.number == doc.number:
-            if not is_candidate(submission, doc, listed):
+            if not is_candidate(submission.tin, doc, listed):
                 message = (
                     f"{listed.uuid} has the number {listed.number}, but another type or issue "
                     "time, or another issuer."
@@ -200,7 +197,7 @@ async def _check_not_listed(context: CompanyContext, case: _Case) -> None:
     possible = [
         one
         for one in (*listing, *listing.odd)
-        if any(is_candidate(submission, doc, one) for doc in submission.docs)
+        if any(is_candidate(submission.tin, doc, one) for doc in submission.docs)
     ]
     if not possible:
         return
