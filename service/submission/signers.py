@@ -1,13 +1,11 @@
 """Signing of documents with a company's certificate, off the event loop. Portal: 11
 
 A company's own certificate takes precedence over the configured one. Its key is encrypted in the
-database, and the decrypted key is cached in memory for a short time.
+database, and decrypted for each signature.
 """
 
 import asyncio
 import logging
-import time
-from collections import OrderedDict
 from datetime import date, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -60,19 +58,13 @@ log = logging.getLogger(__name__)
 
 
 class Signers:
-    """Signs documents, with a cache of at most `most_open` companies' keys for `open_seconds`.
+    """Signs documents. Raises ConfigError if the configured files have no usable pair."""
 
-    Raises ConfigError if the configured files have no usable certificate and key.
-    """
-
-    def __init__(self, config: Config, *, most_open: int = 256, open_seconds: float = 300) -> None:
+    def __init__(self, config: Config) -> None:
         self._signs = config.portal_document_version in SIGNED_VERSIONS
         self.vault = Vault(config.secret_key, config.secret_key_previous)
         self._configured = configured(config)
         self._needs_authority = config.has_live_portal  # The sandbox accepts any certificate.
-        self._most_open, self._open_seconds = most_open, open_seconds
-        #: (company id, certificate id) -> (monotonic expiry, signer), in the order of expiry.
-        self._open: OrderedDict[tuple[int, int], tuple[float, certificate.Signer]] = OrderedDict()
         self._warned: dict[bytes, date] = {}  # DER certificate -> day of the latest warning
 
     async def content(
@@ -133,7 +125,7 @@ class Signers:
         row = await sql.signing_certificate_get(conn, company_id=company_id)
         if error := self._find_error(row, now):
             _refuse(error)
-        signer = await self.opened(company_id, row) if row else self._configured
+        signer = self._decrypt(company_id, row) if row else self._configured
         assert signer is not None  # else the error is NO_CERTIFICATE
         return signer
 
@@ -155,19 +147,8 @@ class Signers:
         found = self._certificate(row)
         return certificate.check_validity(found, now) if found else NO_CERTIFICATE
 
-    async def opened(self, company_id: int, row: Row) -> certificate.Signer:
-        """Return the company's signer, cached or decrypted. Raises BadRequest."""
-        place, now = (company_id, row["id"]), time.monotonic()
-        cached = self._open.get(place)
-        if cached and cached[0] >= now:
-            return cached[1]
-        signer = await asyncio.to_thread(self._decrypt, company_id, row)
-        self._open[place] = now + self._open_seconds, signer
-        self._open.move_to_end(place)
-        self._evict(now)
-        return signer
-
     def _decrypt(self, company_id: int, row: Row) -> certificate.Signer:
+        """Return the company's signer. Raises BadRequest."""
         try:
             der = self.vault.open(row["sealed_key"], company_id, SIGNING_KEY)
         except DecryptionError as error:
@@ -177,13 +158,6 @@ class Signers:
         key = load_der_private_key(der, None, unsafe_skip_rsa_key_validation=True)
         assert isinstance(key, RSAPrivateKey)
         return certificate.Signer(of_row(row), key)
-
-    def _evict(self, now: float) -> None:
-        """Remove expired keys, and the oldest keys above the maximum."""
-        while self._open and (
-            len(self._open) > self._most_open or next(iter(self._open.values()))[0] < now
-        ):
-            self._open.popitem(last=False)
 
     def _warn(self, company_id: int, found: certificate.Certificate, now: datetime) -> None:
         """Log once a day that a certificate is about to expire."""

@@ -2,9 +2,8 @@
 -- they are stored.
 
 -- name: signing_certificate_get :one
--- Return the company's own certificate with its sealed key, if it has one. An `id` is never used
--- for another certificate.
-select id, certificate, issuer_form, sealed_key
+-- Return the company's own certificate with its sealed key, if it has one.
+select certificate, issuer_form, sealed_key
   from signing_certificates
  where company_id = :company_id and removed_at is null;
 

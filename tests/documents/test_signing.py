@@ -13,12 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from service import json_codec
-from service.config import ConfigError, read_config
-from service.db.pool import connected_pool
-from service.db.statements import sql
-from service.db.transactions import Database
+from service.config import ConfigError
 from service.documents.signing.certificate import ISSUER_FORMS
-from service.submission.signers import Signers
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import CERTIFICATE, expect, not_found, request_json, submit
@@ -455,23 +451,6 @@ async def test_an_expiring_certificate_is_logged_once_a_day(
     for _ in range(3):
         await create_valid_invoice(api)
     assert caplog.text.count(wording) == 1
-
-
-@pytest.mark.parametrize(
-    "bounds, kept", [({}, True), ({"most_open": 0}, False), ({"open_seconds": -1}, False)]
-)
-async def test_a_decrypted_key_is_cached_within_limits(
-    api: Client, environment: dict[str, str], company: Company, bounds: dict[str, Any], kept: bool
-) -> None:
-    await store_certificate(api)
-    signers = Signers(read_config({**environment, **SIGNED}), **bounds)
-    async with (
-        connected_pool(environment["DATABASE_URL"], 1) as pool,
-        Database(pool).company(company.id) as conn,
-    ):
-        row = await sql.signing_certificate_get(conn, company_id=company.id)
-        first = await signers.opened(company.id, row)
-        assert (await signers.opened(company.id, row) is first) == kept
 
 
 async def test_preflight_reports_signing_errors_and_warnings(api: Client) -> None:
