@@ -48,7 +48,7 @@ growth: $(DEV_STAMP) ## Measure how processor time grows with the input: ARGS="-
 	@exec $(RUNNING) -m tests.growth $(ARGS)
 
 docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
-	@exec $(RUNNING) run.py docs
+	@exec env PYTHONPATH=. $(RUNNING) .ci/write_docs.py
 
 lock: $(DEV_STAMP) ## Write requirements.lock: the newest versions that requirements.txt allows, with hashes.
 	@exec $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \

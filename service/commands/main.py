@@ -14,7 +14,6 @@ from service.commands import (
     codes,
     companies,
     database,
-    docs,
     integrations,
     people,
     reconcile,
@@ -50,7 +49,6 @@ MODULES = (
     check_portal,
     reconcile,
     codes,
-    docs,
 )
 #: Errors whose text is the message.
 EXPECTED_ERRORS = (

@@ -1,29 +1,42 @@
-"""The generated pages of the documentation."""
+"""Writes the pages of docs/ that the code describes: settings, commands and codes of errors.
+
+    python .ci/write_docs.py            # write the pages
+    python .ci/write_docs.py --check    # print what is missing in them; exits with 1
+
+It runs in the root of the project with PYTHONPATH=.
+"""
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
-from service.commands.command_line import CommandLine
+from service.commands.main import create_command_line
 from service.config import ROOT, SETTINGS
 from service.error_codes import CODES
 
 
-def register(line: CommandLine) -> None:
-    def write() -> None:
-        """Generate `docs/configuration.md`, `docs/commands.md` and `docs/errors.md`."""
-        for path, text in pages(line).items():
-            path.write_text(text)
+def main() -> int:
+    """Write or check the pages. Return the exit code."""
+    failures: list[str] = []
+    for path, text in _make_pages().items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, "utf-8")
+        elif path.read_text("utf-8") != text:
+            failures.append(f"{path.name} is out of date. Run make docs.")
+        elif "|  |\n" in text:
+            failures.append(f"A row of {path.name} has no description. Add it there.")
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
 
-    line.add("docs", write)
 
-
-def pages(line: CommandLine) -> dict[Path, str]:
+def _make_pages() -> dict[Path, str]:
     folder = ROOT / "docs"
     configuration = folder / "configuration.md"
     tables = {
         configuration: _setting_cells(configuration),
-        folder / "commands.md": _command_cells(line),
+        folder / "commands.md": _command_cells(),
         folder / "errors.md": [(_code(code), *known) for code, known in CODES.items()],
     }
     return {path: _head_of(path) + _rows(cells) for path, cells in tables.items()}
@@ -48,10 +61,10 @@ def _setting_cells(page: Path) -> list[tuple[str, ...]]:
     return rows
 
 
-def _command_cells(line: CommandLine) -> list[tuple[str, ...]]:
+def _command_cells() -> list[tuple[str, ...]]:
     return [
         (_code(name), _code(_arguments(parser)), parser.description or "")
-        for name, parser in line.commands.choices.items()
+        for name, parser in create_command_line().commands.choices.items()
     ]
 
 
@@ -68,3 +81,7 @@ def _code(text: str) -> str:
 def _rows(rows: list[tuple[str, ...]]) -> str:
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in escaped)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
