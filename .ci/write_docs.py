@@ -37,7 +37,7 @@ def _make_pages() -> dict[Path, str]:
     tables = {
         configuration: _setting_cells(configuration),
         folder / "commands.md": _command_cells(),
-        folder / "errors.md": [(_code(code), *known) for code, known in CODES.items()],
+        folder / "errors.md": [(_code(code), *known.values()) for code, known in CODES.items()],
     }
     return {path: _head_of(path) + _rows(cells) for path, cells in tables.items()}
 

@@ -586,7 +586,7 @@ def statuses_of(code: str) -> list[int]:
     """Return the statuses of a code: one of the service's table, or an authority's."""
     if code in states.CANCEL_CODES:
         return [400]
-    return [int(status) for status in CODES[code].status.split(", ")]
+    return [int(status) for status in CODES[code]["status"].split(", ")]
 
 
 def names(refusal: Refusal) -> str:
