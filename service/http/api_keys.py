@@ -54,9 +54,6 @@ MAX_CACHED = 50_000  # about 25 MB
 #: The last characters of a key id are random. A name of a cell can precede them.
 KEY_ID_CHARACTERS = 12
 RECORD_SECONDS = 60  # between two writes of last_used_at
-#: Time before the expiry of a key from which its use is logged as a warning, once a day.
-WARN_SECONDS = 14 * 86400
-DAY_SECONDS = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +167,6 @@ class KeyRing(Loop):
         self._identity = ""  # of the database from which a key was read last
         self._invalidations = 0  # counts notifications
         self._used: set[tuple[Owner, str]] = set()  # owners and key ids since the last flush
-        #: Owner and key id -> monotonic time of the last warning.
-        self._warned: dict[tuple[Owner, str], float] = {}
 
     async def find(self, text: str, kind: KeyKind) -> StoredKey:
         """Return a valid key, for whose owner the present task works from then on.
@@ -193,8 +188,6 @@ class KeyRing(Loop):
             raise Unauthorized(kind.wrong)
         CLIENT.set(_client(key.owner))
         self._used.add((key.owner, key_id))
-        if left <= WARN_SECONDS:
-            self._warn_of_expiry(key, left)
         return key
 
     def forget(self, key_id: str) -> None:
@@ -208,14 +201,18 @@ class KeyRing(Loop):
         self._cached.clear()
 
     async def work(self) -> None:
-        """Write last_used_at of the keys used since the last call.
+        """Write last_used_at of the keys used since the last call, and warn of their expiry.
 
         Keys that cannot be written because of a transient error are written by the next call.
         """
         try:
             for owner, key_id in list(self._used):
                 async with self._database.owned(owner) as conn:
-                    await sql.api_key_used(conn, **owner.variables, key_id=key_id)
+                    days = await sql.api_key_used(conn, **owner.variables, key_id=key_id)
+                if days is not None:
+                    log.warning(
+                        "keys: %s_id=%d key_id=%s expires in %.1f days", *owner, key_id, days
+                    )
                 self._used.discard((owner, key_id))
         except TRANSIENT_DB_ERRORS as error:
             log.warning("keys: last_used_at is not written yet: %s", describe_error(error))
@@ -259,33 +256,15 @@ class KeyRing(Loop):
             owner, key_id, row["secret_sha256"], row["revoked"], row["expires_at"], seen
         )
         if invalidations == self._invalidations:  # otherwise the row may be older than the change
-            _make_room(self._cached)
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
             self._cached[kind, key_id] = key
         return key
-
-    def _warn_of_expiry(self, key: StoredKey, left: float) -> None:
-        """Log once a day that a used key is about to expire, in `left` seconds."""
-        now = time.monotonic()
-        if now < self._warned.get((key.owner, key.key_id), -math.inf) + DAY_SECONDS:
-            return
-        _make_room(self._warned)
-        self._warned[key.owner, key.key_id] = now
-        log.warning(
-            "keys: %s_id=%d key_id=%s expires in %.1f days",
-            *key.owner,
-            key.key_id,
-            left / DAY_SECONDS,
-        )
 
 
 def _client(owner: Owner) -> Hashable:
     """Return the client of the fair queues that an owner is: a company by its id, as in pages."""
     return owner.id if owner.kind == COMPANY.owner else owner
-
-
-def _make_room(cache: dict[tuple[str, str], StoredKey] | dict[tuple[Owner, str], float]) -> None:
-    if len(cache) >= MAX_CACHED:
-        cache.clear()
 
 
 def _checksum(body: str) -> str:

@@ -47,12 +47,20 @@ select exists (select from revoked)
   from api_keys
  where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id;
 
--- name: api_key_used :exec
--- Record the use of a key, at most once a minute for all processes.
-update api_keys
+-- name: api_key_used :value
+-- Record the use of a key, at most once a minute for all processes. With its first use of a day,
+-- return the days until it expires if they are at most 14; else null.
+update api_keys k
    set last_used_at = date_trunc('minute', clock_timestamp())
- where owner_kind = :owner_kind and owner_id = :owner_id and key_id = :key_id
-   and last_used_at is distinct from date_trunc('minute', clock_timestamp());
+  from api_keys former
+ where k.owner_kind = :owner_kind and k.owner_id = :owner_id and k.key_id = :key_id
+   and former.owner_kind = :owner_kind and former.owner_id = :owner_id and former.key_id = :key_id
+   and k.last_used_at is distinct from date_trunc('minute', clock_timestamp())
+returning case
+            when coalesce(former.last_used_at < current_date, true)
+                 and k.expires_at < clock_timestamp() + interval '14 days'
+            then extract(epoch from k.expires_at - clock_timestamp()) / 86400
+          end as days;
 
 -- name: key_quota_take :one
 -- Count one request of a key against :quota requests a minute. The minute begins with its first

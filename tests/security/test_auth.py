@@ -136,13 +136,15 @@ async def test_key_expiry_uses_the_database_clock(
 
 
 async def test_key_that_expires_soon_is_logged_once_a_day(
-    api: Client, config: Config, company: Company, caplog: pytest.LogCaptureFixture
+    start: StartService, config: Config, company: Company, caplog: pytest.LogCaptureFixture
 ) -> None:
+    api = await start()
     soon, later = [
         await add_another_key(config, company, expires=now(days=-days)) for days in (13, 15)
     ]
     for key in (soon, soon, later, company):
         assert (await with_key(api, key.key))[0] == 200
+    await api.close()  # else it is logged within a minute
     logged = [line for line in caplog.messages if "expires in" in line]
     assert logged == [f"keys: company_id={company.id} key_id={soon.key_id} expires in 13.0 days"]
 
