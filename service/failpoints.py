@@ -20,16 +20,11 @@ NAMES = {
     "after_cancel_answer": "the portal's response to it was read, and nothing is written",
 }
 
-_actions: dict[str, Callable[[], object]] = {}
-
-
-def set_action(name: str, action: Callable[[], object]) -> None:
-    """Call `action` whenever the failpoint is reached. Raises KeyError for an unknown name."""
-    NAMES[name]
-    _actions[name] = action
+#: name -> what is called whenever the failpoint is reached
+actions: dict[str, Callable[[], object]] = {}
 
 
 def reach(name: str) -> None:
     """Run the action of a failpoint, if a test has set one."""
-    if name in _actions:
-        _actions[name]()
+    if name in actions:
+        actions[name]()

@@ -97,4 +97,4 @@ def _install(plan: Plan | None, marks: Path) -> None:
             os.kill(pid, SIGNALS[action])
 
     for name in failpoints.NAMES:
-        failpoints.set_action(name, partial(record, name))
+        failpoints.actions[name] = partial(record, name)

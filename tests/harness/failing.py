@@ -64,7 +64,7 @@ def fail_at(how: str, name: str) -> None:
     `how` is `die`, like a power loss, `stop`, which pauses it, or `vanish`, which makes it
     disappear like a lost host that closes no connection.
     """
-    failpoints.set_action(name, ENDS[how])
+    failpoints.actions[name] = ENDS[how]
 
 
 def run_command(arguments: Sequence[str], failure: Failure | None = None) -> None:

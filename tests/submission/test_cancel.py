@@ -387,7 +387,7 @@ async def test_process_with_an_expired_claim_sends_no_cancellation(
 ) -> None:
     invoice_id = await create_valid_invoice(api)
     held_up = await start(background=False, PORTAL_LEASE_SECONDS="0.5")
-    monkeypatch.setitem(failpoints._actions, "before_cancel_sent", lambda: time.sleep(1))
+    monkeypatch.setitem(failpoints.actions, "before_cancel_sent", lambda: time.sleep(1))
     assert (await cancel_latest(held_up, invoice_id))[0] == 400
     assert await sandbox.count_calls("state") == 0
     await until(
