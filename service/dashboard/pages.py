@@ -39,7 +39,7 @@ from service.dashboard.sessions import (
 from service.errors import Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
-from service.http.actor import identify
+from service.http.access import identify
 from service.http.error_responses import error_response
 from service.http.forms import (
     CARRIER_FORM,

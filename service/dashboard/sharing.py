@@ -27,8 +27,7 @@ from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
 from service.http import app_keys
-from service.http.access import read_own, shared_connection
-from service.http.actor import identify
+from service.http.access import identify, read_own, shared_connection
 from service.http.client_address import SENDER
 from service.http.forms import FORM
 from service.http.limits import RateLimiter

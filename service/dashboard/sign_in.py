@@ -34,7 +34,7 @@ from service.dashboard.sessions import (
 from service.db.statements import sql
 from service.errors import ApiError, NotFound, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
-from service.http.actor import identify
+from service.http.access import identify
 from service.http.client_address import SENDER
 from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form
 from service.http.limits import RateLimiter

@@ -1,4 +1,4 @@
-"""Access to the database for a request: to the rows of its company, and to shared tables."""
+"""Access to the database for a request: its actor, the rows of its company, shared tables."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -6,11 +6,18 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from service.db.audit_actor import set_actor
 from service.db.connections import Connection
 from service.db.statements import Run, Statement
 from service.http import app_keys
+from service.http.client_address import SENDER
 
 _Result = TypeVar("_Result")
+
+
+def identify(request: web.Request, actor: str) -> None:
+    """Set the actor of a request, with the request's id and the address of its client."""
+    set_actor(actor, request[app_keys.REQUEST_ID], request[SENDER].text or "")
 
 
 def company_transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:

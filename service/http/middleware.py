@@ -19,8 +19,8 @@ from service.documents import codes
 from service.errors import BadRequest, TooManyRequests, Unauthorized, retry_after
 from service.fair_queue import CLIENT, STRANGERS
 from service.http import app_keys
+from service.http.access import identify
 from service.http.access_log import ACCESS_LOG
-from service.http.actor import identify
 from service.http.api_keys import COMPANY, INTEGRATION, KeyKind, StoredKey, contains_key
 from service.http.client_address import SENDER, SENDERS
 from service.http.error_responses import error_response, is_client_gone, is_integration
