@@ -3,7 +3,7 @@
 import asyncio
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api.operation import ErrorResponse, Group, Operation
 from service.db.transient_errors import UNAVAILABLE
@@ -68,7 +68,7 @@ async def get_metrics(request: web.Request) -> web.Response:
     """Return the metrics, also while PostgreSQL is away."""
     gauges = request.app[app_keys.GAUGES]
     await gauges.refresh()
-    found = metrics.render_collector(gauges)
+    found = generate_latest(gauges)
     times = metrics.REQUEST_TIMES.copy()
     counted = await asyncio.to_thread(metrics.render_counted, times)
     return web.Response(body=found + counted, headers={"Content-Type": CONTENT_TYPE_LATEST})
