@@ -175,10 +175,6 @@ class UploadBudget:
         self.known = _Pool(MAX_UPLOAD_BYTES)
         self.unknown = _Pool(MAX_PUBLIC_UPLOAD_BYTES)
 
-    @property
-    def taken(self) -> int:
-        return self.known.taken + self.unknown.taken
-
 
 class Upload:
     """The bytes of a request's body that are in memory, until the response was sent.

@@ -196,7 +196,7 @@ async def test_a_request_keeps_the_tables_with_which_it_began(
 
     async def send_late() -> AsyncIterator[bytes]:
         yield b" " * (2 * UNCOUNTED_BYTES) + body[:10]
-        await wait_until(lambda: budget and budget.taken)
+        await wait_until(lambda: budget and budget.known.taken)
         codes.replace_tables([CodeTable("units", {"KGX": "crate"}, date(2026, 3, 2))])
         yield body[10:]
 

@@ -28,7 +28,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 def taken(api: Client) -> int:
-    return api.app[app_keys.UPLOAD_BUDGET].taken
+    budget = api.app[app_keys.UPLOAD_BUDGET]
+    return budget.known.taken + budget.unknown.taken
 
 
 async def is_given_back(api: Client) -> None:
