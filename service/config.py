@@ -322,16 +322,8 @@ DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-#: Fields that describe_settings always has: addresses and ports.
-ADDRESSES = (
-    "database_url",
-    "host",
-    "port",
-    "worker_host",
-    "worker_port",
-    "public_url",
-    "portal_api_base",
-)
+#: Fields that describe_settings always has, besides those whose default is derived.
+ADDRESSES = ("database_url", "host", "port", "worker_port", "portal_api_base")
 
 
 def describe_settings(config: Config) -> dict[str, str]:
@@ -339,13 +331,11 @@ def describe_settings(config: Config) -> dict[str, str]:
 
     Secrets are masked, and empty settings left out.
     """
-    values = {name: getattr(config, name) for name in SETTINGS}
     shown: dict[str, str] = {}
     for name, setting in SETTINGS.items():
-        derive = DERIVED.get(name)
-        default = derive(values) if derive else setting.parser.read(setting.default)
-        text = _describe_value(setting, values[name])
-        if text and (name in ADDRESSES or values[name] != default):
+        value = getattr(config, name)
+        text = _describe_value(setting, value)
+        if text and (name in ADDRESSES or value != setting.parser.read(setting.default)):
             shown[setting.variable] = text
     return shown
 

@@ -230,6 +230,7 @@ def test_settings_in_the_log_have_addresses_and_changes_only() -> None:
         "WORKER_HOST": "127.0.0.1",
         "WORKER_PORT": "0",
         "PUBLIC_URL": "http://127.0.0.1:8080",
+        "TIN_VERIFICATION": "automatic",
     }
     changed = {
         "TRUSTED_PROXIES": "10.0.0.0/24,::1/128",
