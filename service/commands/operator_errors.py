@@ -1,10 +1,10 @@
 """Messages about the environment of a command: what is wrong, and what the operator can do."""
 
 import errno
-import os
 import re
 import socket
 import ssl
+import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -139,15 +139,12 @@ def check_folder(path: Path, variable: str) -> None:
     """Create a folder if it is missing. Raises OperatorError if files cannot be written to it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        why = error.strerror
-    else:
-        why = None if os.access(path, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
-    if why:
         raise OperatorError(
-            f"The folder {path} cannot be used: {why}. Correct its rights, or set {variable} to "
-            "another folder."
-        )
+            f"The folder {path} cannot be used: {error.strerror}. Correct its rights, or set "
+            f"{variable} to another folder."
+        ) from None
 
 
 def first_line(error: BaseException) -> str:
