@@ -1,18 +1,22 @@
 """The certificates with which companies sign, and the encryption of stored secrets."""
 
+import logging
 import sys
 from pathlib import Path
+
+import asyncpg
 
 from service.commands.command_line import CommandLine, add_company_option, print_json
 from service.commands.operator_errors import OperatorError
 from service.config import MAKE_SECRET_KEY, Config
-from service.db.encryption import Vault
-from service.db.reencryption import reencrypt_secrets
+from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.signing import certificate
 from service.json_types import JsonObject
 from service.submission import signers
+
+log = logging.getLogger(__name__)
 
 
 def register(line: CommandLine) -> None:
@@ -72,9 +76,30 @@ async def _reseal(config: Config, database: Database) -> None:
 
 
 async def reencrypt_all(config: Config, database: Database) -> dict[str, int]:
-    """Return {sealed, unopenable}. Raises OperatorError without SECRET_KEY."""
+    """Encrypt all secrets with the first key of the vault, and return {sealed, unopenable}.
+
+    `sealed` counts the secrets that were encrypted again, `unopenable` those that no key decrypts.
+    Raises OperatorError without SECRET_KEY.
+    """
     vault = _open_vault(config, "secrets are encrypted with it")
-    return await reencrypt_secrets(database, vault)
+    async with database.across() as conn:
+        rows = await sql.secrets_to_seal(conn, version=vault.version)
+    done = [await _reencrypt(database, vault, row) for row in rows]
+    return {"sealed": sum(done), "unopenable": len(done) - sum(done)}
+
+
+async def _reencrypt(database: Database, vault: Vault, row: asyncpg.Record) -> bool:
+    company_id, kind, secret_id = row["company_id"], row["kind"], row["id"]
+    try:
+        secret = vault.open(row["sealed"], company_id, kind)
+    except DecryptionError as error:
+        facts = (kind, secret_id, company_id, error)
+        log.error("secrets: the %s %d of company %d cannot be decrypted: %s", *facts)
+        return False
+    sealed = vault.seal(secret, company_id, kind)
+    async with database.company(company_id) as conn:
+        await sql.secret_seal(conn, company_id=company_id, kind=kind, id=secret_id, sealed=sealed)
+    return True
 
 
 def _open_vault(config: Config, reason: str) -> Vault:
