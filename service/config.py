@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
 
+from service.errors import OperatorError
+
 Network = IPv4Network | IPv6Network
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +33,7 @@ MAKE_SECRET_KEY = (
 )
 
 
-class ConfigError(Exception):
+class ConfigError(OperatorError):
     """Invalid or missing variables, one per line."""
 
 

@@ -1,4 +1,4 @@
-"""The errors that the API responds with, and the mapping of database constraints to them.
+"""The errors of operators and of the API, and the mapping of database constraints to the latter.
 
 Imports no other module of the service but json_types.
 """
@@ -13,6 +13,10 @@ Violation = dict[str, str]
 
 EMAIL_USED = "The e-mail address is already in use."
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
+
+
+class OperatorError(Exception):
+    """An error that the operator can correct; its text is printed."""
 
 
 class ApiError(Exception):

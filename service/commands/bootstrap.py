@@ -28,7 +28,7 @@ import uvloop
 from service import logs
 from service.commands.command_line import print_json
 from service.commands.companies import require_company
-from service.commands.operator_errors import DATABASE_ERRORS, OperatorError, describe_database_error
+from service.commands.operator_errors import DATABASE_ERRORS, describe_database_error
 from service.commands.running import read_running_config
 from service.config import SECRET_KEY_BYTES, Config, describe_settings
 from service.db.audit_actor import acting_as
@@ -39,6 +39,7 @@ from service.db.statements import sql
 from service.db.transactions import connected_database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
+from service.errors import OperatorError
 from service.json_types import JsonMapping
 from service.portal.addresses import find_address_problems
 from service.submission import signers
@@ -182,7 +183,7 @@ def _load_or_create_key(path: Path) -> bytes:
 async def migrate_database(config: Config) -> list[str]:
     """Bring the database up to date as its owner, and return the names of the applied files.
 
-    Raises OperatorError, and CellError if it is another cell than CELL.
+    Raises OperatorError, also if it is another cell than CELL.
     """
     url = config.database_owner_url or config.database_url
     try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from service.commands.operator_errors import OperatorError
+from service.errors import OperatorError
 
 
 def claim_tin(path: Path | None, tin: str, cell: str) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import asyncpg
 
 from service.commands.command_line import CommandLine, add_company_option, print_json
-from service.commands.operator_errors import OperatorError
 from service.config import MAKE_SECRET_KEY, Config
 from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.signing import certificate
+from service.errors import OperatorError
 from service.json_types import JsonObject
 from service.submission import signers
 

@@ -10,13 +10,13 @@ import aiohttp
 
 from service import json_codec
 from service.commands.command_line import CommandLine
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import codes
 from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.codes import CodeTable, Validity
+from service.errors import OperatorError
 from service.http.code_lists import make_tables
 from service.json_types import JsonMapping, JsonObject
 

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from service import json_codec, schema
 from service.commands.cell_registry import claim_tin
 from service.commands.command_line import CommandLine, add_company_option, add_note
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database, Owner
 from service.documents import codes
 from service.documents.ubl import parties
-from service.errors import Violation
+from service.errors import OperatorError, Violation
 from service.http import api_keys
 from service.json_types import JsonObject
 

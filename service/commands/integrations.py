@@ -11,10 +11,10 @@ from service.commands.companies import (
     reject_violations,
     require_company,
 )
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.errors import OperatorError
 from service.http import api_keys
 from service.json_types import JsonObject
 

@@ -22,20 +22,10 @@ from service.commands import (
 )
 from service.commands.bootstrap import run_action
 from service.commands.command_line import CommandLine
-from service.commands.operator_errors import (
-    DATABASE_ERRORS,
-    OperatorError,
-    describe_database_error,
-    first_line,
-)
-from service.config import ConfigError
-from service.db.cells import CellError
-from service.db.migrations import SchemaError
-from service.documents.signing.certificate import UnusableCredentials
+from service.commands.operator_errors import DATABASE_ERRORS, describe_database_error, first_line
 from service.embedded_postgres.lifecycle import EmbeddedError
-from service.errors import CONSTRAINTS, ApiError
+from service.errors import CONSTRAINTS, ApiError, OperatorError
 from service.json_types import JsonObject
-from service.submission.operator.manual_resolution import CannotResolve
 
 #: The modules with commands, in the order of the help.
 MODULES = (
@@ -51,17 +41,7 @@ MODULES = (
     codes,
 )
 #: Errors whose text is the message.
-EXPECTED_ERRORS = (
-    ConfigError,
-    EmbeddedError,
-    OperatorError,
-    CannotResolve,
-    UnusableCredentials,
-    CellError,
-    SchemaError,
-    ApiError,
-    OSError,
-)
+EXPECTED_ERRORS = (OperatorError, EmbeddedError, ApiError, OSError)
 
 log = logging.getLogger(__name__)
 

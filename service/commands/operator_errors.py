@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from service.errors import describe_error
+from service.errors import OperatorError, describe_error
 
 #: Errors of PostgreSQL, or of a connection to it.
 DATABASE_ERRORS = (
@@ -87,10 +87,6 @@ _PORTS = {
     errno.EACCES: "it needs the rights of root",
     errno.EADDRNOTAVAIL: "this machine does not have the address",
 }
-
-
-class OperatorError(Exception):
-    """An error that the operator can correct; its text is printed."""
 
 
 def describe_database_error(error: BaseException, variable: str, url: str) -> str:

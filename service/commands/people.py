@@ -1,13 +1,13 @@
 """People who sign in to the dashboard, and their one-time links."""
 
 from service.commands.command_line import CommandLine, add_company_option
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.dashboard import people
 from service.dashboard.links import NewLink, make_link, make_operator_link, read_roles
 from service.dashboard.sessions import RIGHTS
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.errors import OperatorError
 from service.json_types import JsonObject
 
 

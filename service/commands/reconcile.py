@@ -12,11 +12,11 @@ import asyncpg
 from service import json_codec
 from service.commands.command_line import CommandLine, add_company_option, add_note, print_json
 from service.commands.companies import find_comparable_companies
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents.ubl import parties
+from service.errors import OperatorError
 from service.json_types import JsonMapping, JsonObject
 from service.monitoring.conditions import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session

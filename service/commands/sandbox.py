@@ -4,7 +4,7 @@ import os
 import threading
 
 from service.commands.command_line import CommandLine
-from service.commands.operator_errors import OperatorError
+from service.errors import OperatorError
 
 
 def register(line: CommandLine) -> None:

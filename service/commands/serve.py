@@ -26,7 +26,7 @@ from service.commands.bootstrap import (
 from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
 from service.commands.companies import add_company, add_key
-from service.commands.operator_errors import OperatorError, check_folder, check_port
+from service.commands.operator_errors import check_folder, check_port
 from service.commands.running import read_running_config, record_addresses
 from service.commands.support import create_support_login
 from service.config import ROOT, Config, local_address, read_config, write_config
@@ -35,6 +35,7 @@ from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
 from service.db.statements import sql
 from service.db.transactions import Database, connected_database
+from service.errors import OperatorError
 from service.http import app_keys
 from service.http.closing import Site, close_idle_connections, close_port
 from service.http.server import HardenedRunner

@@ -5,15 +5,12 @@ import asyncpg
 from service.config import SILENCE_SECONDS
 from service.db.connections import connect
 from service.db.statements import sql
+from service.errors import OperatorError
 
 #: Ids of one cell, of companies, of accounts and of people.
 IDS_OF_CELL = 10**9
 #: A name is read as a number of this base. It begins with a letter, so that each has another one.
 NAME_BASE = 36
-
-
-class CellError(Exception):
-    """The process and its database are not of the same cell; the text is for the operator."""
 
 
 def id_base(cell: str) -> int:
@@ -22,7 +19,10 @@ def id_base(cell: str) -> int:
 
 
 async def check_cell(url: str, cell: str, silence: int = SILENCE_SECONDS) -> None:
-    """Record the cell of a database if it is the first one. Raises CellError if it is another."""
+    """Record the cell of a database if it is the first one.
+
+    Raises OperatorError if it is another.
+    """
     conn = await connect(url, {}, silence=silence)
     try:
         recorded = await sql.cell_get(conn)
@@ -31,18 +31,18 @@ async def check_cell(url: str, cell: str, silence: int = SILENCE_SECONDS) -> Non
     finally:
         await conn.close()
     if (recorded or "") != cell:
-        raise CellError(
+        raise OperatorError(
             f"The database is the cell {recorded}, and CELL is {cell or 'not set'}. "
             "Set CELL to the cell of the database; it never changes."
         )
 
 
 async def _record(conn: asyncpg.Connection, cell: str) -> str:
-    """Record the cell, and return the one that is recorded now. Raises CellError."""
+    """Record the cell, and return the one that is recorded now. Raises OperatorError."""
     try:
         await sql.migration_cell_note(conn, name=cell, id_base=id_base(cell))
     except asyncpg.InsufficientPrivilegeError:
-        raise CellError(
+        raise OperatorError(
             f"CELL is {cell}, and the database is no cell yet. "
             "Run the command migrate with CELL and DATABASE_OWNER_URL."
         ) from None

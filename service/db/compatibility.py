@@ -17,6 +17,7 @@ from asyncpg import Record
 from service.db.connections import Connection
 from service.db.schema_objects import SQL
 from service.db.statements import sql
+from service.errors import OperatorError
 
 MIGRATIONS = SQL / "migrations"
 #: Begins the application_name of every session of the service. The version follows.
@@ -26,7 +27,7 @@ _NAME = re.compile(r"(?P<number>\d{4})_\w+\.sql")
 _DECLARATION = re.compile(r"^-- compatible:(?P<version>.*)$", re.MULTILINE)
 
 
-class SchemaError(Exception):
+class SchemaError(OperatorError):
     """The database has a schema that cannot be used or upgraded."""
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from multidict import CIMultiDict
 
 from service.commands import codes
-from service.commands.operator_errors import OperatorError
 from service.documents.ubl import reader
+from service.errors import OperatorError
 from service.portal import responses, transport
 from service.portal.errors import PortalError
 from service.submission.following import document_comparison

@@ -14,10 +14,10 @@ import pytest
 
 from service.commands.bootstrap import run_command
 from service.commands.codes import import_codes
-from service.commands.operator_errors import OperatorError
 from service.config import Config
 from service.documents import codes
 from service.documents.codes import CodeTable
+from service.errors import OperatorError
 from service.http import app_keys, code_lists
 from service.http.limits import UNCOUNTED_BYTES
 from tests.api_requests import expect, request_json

@@ -11,9 +11,9 @@ import pytest
 
 from service.commands.bootstrap import _load_or_create_key, run_command
 from service.commands.certificates import reencrypt_all
-from service.commands.operator_errors import OperatorError
 from service.config import Config, read_config
 from service.db.encryption import Vault
+from service.errors import OperatorError
 from service.http.api_keys import new_key
 from tests.api_invoices import (
     create_delivery,

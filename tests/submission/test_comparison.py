@@ -8,7 +8,6 @@ import asyncpg
 import pytest
 
 from service.commands.bootstrap import run_command
-from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import (
     attention,
     hold_sending,
@@ -17,6 +16,7 @@ from service.commands.reconcile import (
     resolve_submission,
 )
 from service.config import Config
+from service.errors import OperatorError
 from service.portal.client import Portal, portal_session
 from service.submission.following import comparison
 from tests.api_invoices import (

@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from service.commands.bootstrap import run_command
-from service.commands.operator_errors import OperatorError
 from service.commands.reconcile import attention, resolve_submission
 from service.config import Config
+from service.errors import OperatorError
 from service.submission.operator.manual_resolution import CannotResolve
 from tests.api_invoices import create_invoice, create_lost_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status

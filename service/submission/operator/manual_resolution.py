@@ -10,7 +10,7 @@ from datetime import timedelta
 from service.db.connections import UniqueViolationError
 from service.db.statements import sql
 from service.documents import states
-from service.errors import make_reason
+from service.errors import OperatorError, make_reason
 from service.json_types import JsonObject
 from service.portal.documents import Document, OddRow
 from service.portal.errors import Refused
@@ -40,7 +40,7 @@ RELEASED: dict[states.SubmittedStatus, states.SubmittedStatus] = {
 }
 
 
-class CannotResolve(Exception):
+class CannotResolve(OperatorError):
     """The reason why a decision is rejected, for the operator."""
 
 
