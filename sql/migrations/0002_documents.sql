@@ -27,58 +27,40 @@ call describe('record_counts', '
   live: Records added less those removed. May be negative.
 ');
 
--- A transaction writes to one slot. If it waited for a slot of another one while it changes several
--- records, the two could wait for each other.
-create function own_count_slot(company_id bigint) returns smallint
-  language plpgsql as $$
+-- A transaction writes to one slot, to which no other one writes until it ends. If it waited for a
+-- slot of another one while it changes several records, the two could wait for each other.
+create function count_record() returns trigger language plpgsql as $$
+declare
+  own_slot int := 0;
+  of_list text := tg_argv[0];
+  former_type text := '';
+  present_type text := '';
 begin
-  for slot in 0 .. 99 loop
-    if pg_try_advisory_xact_lock(hashint8(company_id), slot) then
-      return slot;
-    end if;
+  if of_list is null then
+    of_list := new.kind;
+    former_type := old.type;
+    present_type := new.type;
+  end if;
+  while own_slot < 100
+        and not pg_try_advisory_xact_lock(hashint8(new.company_id), own_slot) loop
+    own_slot := own_slot + 1;
   end loop;
-  perform pg_advisory_xact_lock(hashint8(company_id), 100);
-  return 100;
+  if own_slot = 100 then
+    perform pg_advisory_xact_lock(hashint8(new.company_id), 100);
+  end if;
+  insert into record_counts as c (company_id, list, status, type, slot, live)
+  select new.company_id, of_list, each.status, each.type, own_slot, each.change
+    from (values (old.status, former_type, old.deleted_at, -1),
+                 (new.status, present_type, new.deleted_at, 1))
+         each (status, type, deleted_at, change)
+   where each.status is not null and each.deleted_at is null
+      on conflict (company_id, list, status, type, slot)
+      do update set live = c.live + excluded.live;
+  return null;
 end $$;
-comment on function own_count_slot is
-  'A slot of record_counts that no other transaction writes to until this one ends.';
-
-create procedure keep_counts(counted regclass, list text, type text) language plpgsql as $$
-begin
-  execute format($f$
-    create function count_%1$s() returns trigger language plpgsql as $body$
-    begin
-      insert into record_counts as c (company_id, list, status, type, slot, live)
-      select company_id, %2$s, status, %3$s, own_count_slot(company_id), change
-        from (select old.*, -1 as change where tg_op = 'UPDATE'
-              union all
-              select new.*, 1) record
-       where deleted_at is null
-          on conflict (company_id, list, status, type, slot)
-          do update set live = c.live + excluded.live;
-      return null;
-    end $body$
-    $f$, counted, list, type);
-  execute format(
-    'comment on function count_%1$s is '
-    '''Count a record that is added, or whose status, type or deletion has changed.''',
-    counted);
-  execute format(
-    'create trigger counted_inserted after insert on %1$s'
-    ' for each row execute function count_%1$s()',
-    counted);
-  execute format(
-    'create trigger counted_changed after update on %1$s'
-    ' for each row'
-    ' when ((old.status, %2$s, old.deleted_at) is distinct from (new.status, %3$s, new.deleted_at))'
-    ' execute function count_%1$s()',
-    counted,
-    case when type = '''''' then type else 'old.' || type end,
-    case when type = '''''' then type else 'new.' || type end);
-end $$;
-comment on procedure keep_counts is
-  'Count the records of a table in record_counts by triggers. `list` and `type` are columns, or '
-  'texts in quotes.';
+comment on function count_record is
+  'Count a record that is added, or whose status, type or deletion has changed. The argument is '
+  'the name of its list; without one the kind of the record is, and the type is counted, too.';
 
 create table metadata_entries (
   company_id bigint not null,
@@ -402,7 +384,12 @@ create index documents_failed on document_states (company_id, outcome_at)
   where failed_outcome is not null and deleted_at is null;
 call keep_companies_apart('document_states');
 grant select, insert, update on document_states to einvoice_service;
-call keep_counts('document_states', 'kind', 'type');
+create trigger counted_inserted after insert on document_states for each row
+  execute function count_record();
+create trigger counted_changed after update on document_states for each row
+  when ((old.status, old.type, old.deleted_at)
+        is distinct from (new.status, new.type, new.deleted_at))
+  execute function count_record();
 call describe('document_states', '
   State of each document, written with it and by the submission flow. Locked with the document.
 

@@ -203,7 +203,11 @@ create index submitted_documents_by_submission on submitted_documents (company_i
   where status = 'Valid';
 -- Lists of submitted documents by status.
 create index submitted_documents_by_status on submitted_documents (company_id, status, id);
-call keep_counts('submitted_documents', '''submitted_document''', '''''');
+create trigger counted_inserted after insert on submitted_documents for each row
+  execute function count_record('submitted_document');
+create trigger counted_changed after update on submitted_documents for each row
+  when ((old.status, old.deleted_at) is distinct from (new.status, new.deleted_at))
+  execute function count_record('submitted_document');
 call describe('submitted_documents', '
   Documents of submissions. Never deleted.
 

@@ -200,7 +200,11 @@ grant select (
   company_id, id, invoice_code, buyer, status, invoice_id, created_at, updated_at, deleted_at,
   bytes, metadata, link_id, rejection_reason, document_id, approved_party
 ) on einvoice_requests to einvoice_reader;
-call keep_counts('einvoice_requests', '''einvoice_request''', '''''');
+create trigger counted_inserted after insert on einvoice_requests for each row
+  execute function count_record('einvoice_request');
+create trigger counted_changed after update on einvoice_requests for each row
+  when ((old.status, old.deleted_at) is distinct from (new.status, new.deleted_at))
+  execute function count_record('einvoice_request');
 call keep_metadata_entries('einvoice_requests');
 -- The link by which a buyer made a request: a link has few pending requests.
 create index einvoice_requests_by_link on einvoice_requests (company_id, link_id)

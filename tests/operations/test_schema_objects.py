@@ -62,15 +62,10 @@ def test_objects_that_need_each_other_are_rejected(sql_files: Path) -> None:
 
 
 async def test_every_view_and_function_has_one_definition(owner: asyncpg.Connection) -> None:
-    """A migration defines the functions that its tables need; all others have their own files.
-
-    The functions that count are made by a procedure of a migration.
-    """
+    """A migration defines the functions that its tables need; all others have their own files."""
     present = await owner.fetch(
         """
-        select proname as name
-          from pg_proc
-         where pronamespace = 'public'::regnamespace and proname not like 'count!_%' escape '!'
+        select proname as name from pg_proc where pronamespace = 'public'::regnamespace
         union all
         select viewname from pg_views where schemaname = 'public'
         """
