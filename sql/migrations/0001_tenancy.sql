@@ -111,7 +111,7 @@ comment on function current_owner is
 
 create procedure keep_apart(
     fenced regclass,
-    own text default 'owner_id = current_owner(owner_kind)',
+    own text default 'company_id = current_company()',
     has_secrets boolean default false,
     across text default null)
   language plpgsql as $$
@@ -132,19 +132,9 @@ begin
 end $$;
 comment on procedure keep_apart is
   'Isolate the rows of a table: the service reads and writes only those for which a condition '
-  'holds, by default those of the current company or account by owner_kind and owner_id. Support '
-  'staff reads all, of a table with secrets only the columns that are granted. `across` are the '
-  'rights of functions that run across companies.';
-
-create procedure keep_companies_apart(
-    fenced regclass,
-    has_secrets boolean default false,
-    across text default null)
-  language sql as $$
-    call keep_apart(fenced, 'company_id = current_company()', has_secrets, across)
-  $$;
-comment on procedure keep_companies_apart is
-  'Isolate the rows of a table by company. See keep_apart().';
+  'holds, by default those of the current company. Support staff reads all, of a table with '
+  'secrets only the columns that are granted. `across` are the rights of functions that run across '
+  'companies.';
 
 -- The counterpart in Python is service.documents.ubl.parties.get_own_tin.
 create function normalised_tin(tin text) returns text
@@ -302,7 +292,8 @@ create table api_keys (
   constraint api_keys_one_owner check (num_nonnulls(company_id, account_id) = 1)
 );
 create index api_keys_by_key_id on api_keys (key_id);
-call keep_apart('api_keys', has_secrets => true, across => 'select');
+call keep_apart(
+  'api_keys', 'owner_id = current_owner(owner_kind)', has_secrets => true, across => 'select');
 grant select (
   owner_kind, owner_id, company_id, account_id, key_id, name, created_at, expires_at, revoked_at,
   last_used_at
@@ -340,7 +331,7 @@ create unlogged table key_quotas (
   primary key (owner_kind, owner_id, key_id),
   foreign key (owner_kind, owner_id, key_id) references api_keys (owner_kind, owner_id, key_id)
 ) with (fillfactor = 50);
-call keep_apart('key_quotas');
+call keep_apart('key_quotas', 'owner_id = current_owner(owner_kind)');
 grant select, insert, update on key_quotas to einvoice_service;
 call describe('key_quotas', '
   Requests of each key in the current minute, counted for all processes.
@@ -379,7 +370,7 @@ create table tin_checks (
   primary key (company_id, tin, id_type, id_value)
 );
 create index tin_checks_by_age on tin_checks (company_id, confirmed_at);
-call keep_companies_apart('tin_checks');
+call keep_apart('tin_checks');
 grant select, insert, update, delete on tin_checks to einvoice_service;
 call describe('tin_checks', '
   TINs that the portal has confirmed for a company. Written after each check; old rows are
@@ -412,7 +403,7 @@ create table signing_certificates (
 );
 create unique index signing_certificates_one_live on signing_certificates (company_id)
   where removed_at is null;
-call keep_companies_apart(
+call keep_apart(
   'signing_certificates', has_secrets => true, across => 'select (company_id, id, sealed_key)');
 grant select, insert, update (sealed_key, removed_at) on signing_certificates to einvoice_service;
 grant select (
@@ -454,7 +445,7 @@ create table portal_credentials (
 );
 create unique index portal_credentials_one_live on portal_credentials (company_id)
   where removed_at is null;
-call keep_companies_apart(
+call keep_apart(
   'portal_credentials', has_secrets => true,
   across => 'select (company_id, id, tin, client_id, fingerprint, sealed_secret, removed_at)');
 grant select, insert, update (sealed_secret, removed_at) on portal_credentials

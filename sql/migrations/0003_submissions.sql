@@ -85,7 +85,7 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
-call keep_companies_apart('submissions', across => 'select, update');
+call keep_apart('submissions', across => 'select, update');
 grant select, insert on submissions to einvoice_service;
 -- The service cannot change the promise of a submission.
 grant update (
@@ -194,7 +194,7 @@ create index submitted_documents_cancelling on submitted_documents (cancelling_u
 -- Documents that prevent a change of the company's TIN.
 create index submitted_documents_undecided on submitted_documents (company_id)
   where status in ('Submitting', 'Submitted');
-call keep_companies_apart('submitted_documents', across => 'select, update');
+call keep_apart('submitted_documents', across => 'select, update');
 grant select, insert, update on submitted_documents to einvoice_service;
 -- For the overview: documents that the portal did not accept, and those that can be cancelled.
 create index submitted_documents_failed on submitted_documents (company_id, id)
@@ -257,7 +257,7 @@ create table submitted_contents (
   primary key (company_id, submitted_document_id),
   foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id)
 );
-call keep_companies_apart('submitted_contents');
+call keep_apart('submitted_contents');
 grant select, insert on submitted_contents to einvoice_service;
 call describe('submitted_contents', '
   Bytes of submitted documents. Never changed: each request contains the same.
@@ -283,7 +283,7 @@ create table portal_sightings (
     (via in ('submit', 'damaged answer', 'search', 'details', 'unproven', 'listed'))
 );
 create index portal_sightings_by_uuid on portal_sightings (uuid);
-call keep_companies_apart('portal_sightings', across => 'select');
+call keep_apart('portal_sightings', across => 'select');
 grant select, insert on portal_sightings to einvoice_service;
 call describe('portal_sightings', '
   Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
@@ -311,7 +311,7 @@ create table comparisons (
   failures int not null default 0,
   retry_at timestamptz
 );
-call keep_companies_apart('comparisons', across => 'select, insert, update');
+call keep_apart('comparisons', across => 'select, insert, update');
 grant select, insert, update on comparisons to einvoice_service;
 call describe('comparisons', '
   The latest complete comparison of each company with the portal, and the claim on the next one.
@@ -359,7 +359,7 @@ create table findings (
 );
 create unique index findings_open on findings (company_id, kind, uuid)
   where resolved_at is null;
-call keep_companies_apart('findings', across => 'select');
+call keep_apart('findings', across => 'select');
 grant select on findings to einvoice_service;
 grant insert (
   company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
@@ -402,7 +402,7 @@ create table sending_holds (
 );
 create unique index sending_holds_one_a_company on sending_holds (company_id)
   where released_at is null;
-call keep_companies_apart('sending_holds', across => 'select, insert, update');
+call keep_apart('sending_holds', across => 'select, insert, update');
 grant select on sending_holds to einvoice_service;
 grant update (released_at) on sending_holds to einvoice_service;
 call describe('sending_holds', '

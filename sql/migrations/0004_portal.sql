@@ -17,7 +17,7 @@ create table portal_odd_rows (
   constraint portal_odd_rows_bounded check
     (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
 );
-call keep_companies_apart('portal_odd_rows', across => 'select');
+call keep_apart('portal_odd_rows', across => 'select');
 grant select,
       insert (company_id, row_key, operation, tin, number, problems, shown),
       update (operation, problems, shown, last_seen_at, times)

@@ -38,7 +38,7 @@ create table events (
 );
 create index events_in_order on events (company_id, transaction_id, id);
 -- PostgreSQL sets the time and the transaction.
-call keep_companies_apart('events', across => 'select, insert (company_id, type, data)');
+call keep_apart('events', across => 'select, insert (company_id, type, data)');
 grant select, insert (company_id, type, data) on events to einvoice_service;
 call describe('events', '
   Events of companies, written in the transaction of the change and never changed.
@@ -68,7 +68,7 @@ create table webhook_endpoints (
   ordered boolean not null default false,
   primary key (company_id, id)
 );
-call keep_companies_apart('webhook_endpoints', across => 'select, update');
+call keep_apart('webhook_endpoints', across => 'select, update');
 grant select, insert, update, delete on webhook_endpoints to einvoice_service;
 call describe('webhook_endpoints', '
   Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
@@ -101,7 +101,7 @@ create table webhook_secrets (
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
     on delete cascade
 );
-call keep_companies_apart('webhook_secrets', has_secrets => true, across => 'select');
+call keep_apart('webhook_secrets', has_secrets => true, across => 'select');
 grant select (company_id, endpoint_id, id, valid_until),
       insert,
       update (valid_until, sealed_secret)
@@ -146,7 +146,7 @@ create index webhook_deliveries_by_endpoint on webhook_deliveries (company_id, e
 create index webhook_deliveries_due
   on webhook_deliveries (company_id, endpoint_id, next_attempt_at)
   where status = 'Pending';
-call keep_companies_apart('webhook_deliveries', across => 'select, insert, update');
+call keep_apart('webhook_deliveries', across => 'select, insert, update');
 grant select, insert, update on webhook_deliveries to einvoice_service;
 create index webhook_deliveries_claimed on webhook_deliveries (company_id, endpoint_id)
   where lease_until is not null;

@@ -50,7 +50,7 @@ create table company_members (
 );
 create index company_members_by_user on company_members (user_id);
 -- roles_of() shows one person their companies.
-call keep_companies_apart('company_members', across => 'select, update (accepted_at), delete');
+call keep_apart('company_members', across => 'select, update (accepted_at), delete');
 grant select, insert, update (role, name, updated_at, accepted_at), delete on company_members
   to einvoice_service;
 call describe('company_members', '
@@ -148,7 +148,7 @@ create table document_links (
 );
 create index document_links_by_token on document_links (token_sha256);
 create index document_links_by_document on document_links (company_id, document_id, id);
-call keep_companies_apart('document_links', has_secrets => true, across => 'select');
+call keep_apart('document_links', has_secrets => true, across => 'select');
 grant select (company_id, id, purpose, kind, document_id, created_at, expires_at, revoked_at)
   on document_links to einvoice_service, einvoice_reader;
 grant insert, update (revoked_at) on document_links to einvoice_service;
@@ -194,7 +194,7 @@ create index einvoice_requests_by_id on einvoice_requests (company_id, id)
   where deleted_at is null;
 create index einvoice_requests_by_status on einvoice_requests (company_id, status, id)
   where deleted_at is null;
-call keep_companies_apart('einvoice_requests', has_secrets => true);
+call keep_apart('einvoice_requests', has_secrets => true);
 grant select, insert, update on einvoice_requests to einvoice_service;
 grant select (
   company_id, id, invoice_code, buyer, status, invoice_id, created_at, updated_at, deleted_at,

@@ -19,7 +19,8 @@ create table idempotency_keys (
   primary key (owner_kind, owner_id, route, key),
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
-call keep_apart('idempotency_keys', has_secrets => true);
+call keep_apart(
+  'idempotency_keys', 'owner_id = current_owner(owner_kind)', has_secrets => true);
 grant select, insert, update, delete on idempotency_keys to einvoice_service;
 grant select (
   owner_kind, owner_id, route, key, status, created_at, is_interim
