@@ -196,9 +196,7 @@ create index submitted_documents_undecided on submitted_documents (company_id)
   where status in ('Submitting', 'Submitted');
 call keep_apart('submitted_documents', across => 'select, update');
 grant select, insert, update on submitted_documents to einvoice_service;
--- For the overview: documents that the portal did not accept, and those that can be cancelled.
-create index submitted_documents_failed on submitted_documents (company_id, id)
-  where status in ('Invalid', 'Rejected');
+-- For the overview: documents that can be cancelled.
 create index submitted_documents_by_submission on submitted_documents (company_id, submitted_at)
   where status = 'Valid';
 -- Lists of submitted documents by status.

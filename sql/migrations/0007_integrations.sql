@@ -81,7 +81,6 @@ create table organization_companies (
   primary key (account_id, organization_id, company_id),
   foreign key (account_id, organization_id) references organizations (account_id, id)
 );
-create index organization_companies_by_company on organization_companies (account_id, company_id);
 call keep_apart('organization_companies', 'account_id = current_account()');
 grant select, insert on organization_companies to einvoice_service;
 -- linked_companies() shows the names and TINs of companies that are linked within the current
