@@ -1,3 +1,6 @@
+-- `readiness` is an array of {code, path, message} in the order of the record. `path` is a JSON
+-- Pointer into the record.
+-- Portal: 3.2, 10.3, 10.4
 create or replace view company_records with (security_invoker = true) as
 select c.id,
        c.name,
@@ -21,13 +24,76 @@ select c.id,
        instant(c.created_at) as created_at,
        instant(c.updated_at) as updated_at,
        c.default_tax_types_and_rates,
-       company_readiness(c) = '[]' as is_company_ready,
-       company_readiness(c) as readiness,
+       r.readiness = '[]' as is_company_ready,
+       r.readiness,
        c.tin_verified_at is not null as tin_verified,
        instant(c.tin_verified_at) as tin_verified_at,
        as_buyer(c) as as_buyer,
        as_supplier(c) as as_supplier
-  from companies c;
+  from companies c
+ cross join lateral (
+    select coalesce(
+             jsonb_agg(
+               jsonb_build_object('code', f.code, 'path', '/' || f.member, 'message', f.message)
+               order by f.place),
+             '[]') as readiness
+      from (select coalesce(nullif(btrim(c.country), ''), 'MYS') = 'MYS' as is_home,
+                   btrim(c.address) = 'NA' and btrim(c.state) <> '' as has_state_only) a
+     cross join lateral (values
+        (1, 'name', 'Required', 'The name is missing.',
+         btrim(c.name) <> ''),
+        (2, 'tin_code', 'Required', 'The TIN is missing.',
+         c.tin <> ''),
+        (3, 'tin_code', 'Format', 'The TIN must be a prefix and digits, like C20880050010.',
+         c.tin = '' or c.tin ~ '^(IG|C|CS|D|F|FA|PT|TA|TC|TN|TR|TP|J|LE)[0-9]{6,12}$'),
+        (4, 'tin_code', 'tin_not_verified',
+         'The TIN of the company is not verified yet; '
+         'the operator of the service must confirm it.',
+         c.tin = '' or c.tin_verified_at is not null),
+        (5, 'registration_number', 'Required', 'The registration number is missing.',
+         number_or_na(c.registration_number) <> 'NA'),
+        (6, 'registration_number', 'Format',
+         'The registration number must be 12 digits for an NRIC, else letters and digits: '
+         'at most 20 for a BRN, 12 for a passport or army number.',
+         number_or_na(c.registration_number) = 'NA'
+         or regexp_replace(c.registration_number, '[\s-]', '', 'g') ~
+            case c.registration_type when 'NRIC' then '^[0-9]{12}$'
+                                     when 'BRN' then '^[0-9A-Za-z]{1,20}$'
+                                     else '^[0-9A-Za-z]{1,12}$' end),
+        (7, 'registration_type', 'Required', 'The registration type is missing.',
+         c.registration_type is not null),
+        (8, 'business_activity_description', 'Required', 'The business activity is missing.',
+         btrim(c.business_activity_description) <> '' or c.msic_code = '00000'),
+        (9, 'msic_code', 'Required', 'The MSIC code is missing.',
+         btrim(c.msic_code) <> ''),
+        (10, 'msic_code', 'Format', 'The MSIC code must be five digits.',
+         coalesce(btrim(c.msic_code), '') ~ '^([0-9]{5})?$'),
+        (11, 'country', 'Required', 'The country is missing.',
+         a.has_state_only or btrim(c.country) <> ''),
+        (12, 'country', 'Format', 'The country must be a code of three letters, like MYS.',
+         coalesce(btrim(c.country), '') ~ '^([A-Z]{3})?$'),
+        (13, 'state', 'Required', 'The state is missing.',
+         not a.is_home or btrim(c.state) <> ''),
+        (14, 'state', 'Format', 'The state must be a code from 01 to 16.',
+         not a.is_home or coalesce(btrim(c.state), '') ~ '^(0[1-9]|1[0-6])?$'),
+        (15, 'zip_code', 'Format', 'The postcode must be at most five digits.',
+         not a.is_home or coalesce(btrim(c.zip_code), '') ~ '^[0-9]{0,5}$'),
+        (16, 'city', 'Required', 'The city is missing.',
+         a.has_state_only or btrim(c.city) <> ''),
+        (17, 'address', 'Required', 'The address is missing.',
+         btrim(c.address) <> ''),
+        (18, 'phone', 'Required', 'The phone number is missing.',
+         btrim(c.phone) <> ''),
+        (19, 'phone', 'Format',
+         'The phone number must be 8 to 20 characters: digits, with an optional + in front.',
+         coalesce(btrim(c.phone), '') = ''
+         or regexp_replace(c.phone, '[\s()\[\]-]', '', 'g')
+            ~ '^(\+[0-9]{7,19}|[0-9]{8,20})$'),
+        (20, 'email', 'Format', 'The e-mail must be one address.',
+         coalesce(btrim(c.email), '')
+         ~ '^([^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+)?$')
+      ) as f (place, member, code, message, holds)
+     where f.holds is not true) r;
 grant select on company_records to einvoice_service, einvoice_reader;
 call describe('company_records', '
   Companies as the API returns them. A text that is not known yet is empty.
