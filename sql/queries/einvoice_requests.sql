@@ -26,13 +26,23 @@ select id from stored;
 
 -- name: einvoice_request_pending_of_link :one
 -- Return how many requests by a locked link are `pending`, and true in `is_of_buyer` if one of them
--- has the TIN or the registration number of the buyer in a request body.
+-- has the TIN or the registration number of the buyer in a request body. The general TINs and NA
+-- identify no buyer.
 select count(*) as pending,
-       coalesce(bool_or(buyer_identities(buyer) && buyer_identities(:body::jsonb)), false)
-         as is_of_buyer
-  from einvoice_requests
- where company_id = :company_id and link_id = :link_id
-   and status = 'Pending' and deleted_at is null;
+       coalesce(
+         bool_or(
+           normalised_tin(r.buyer ->> 'tin') = own.tin
+           or normalised_tin(r.buyer -> 'registration' ->> 'number') = own.number),
+         false) as is_of_buyer
+  from einvoice_requests r
+ cross join (
+       select nullif(regexp_replace(normalised_tin(body ->> 'tin'), '^EI0{9}[1-4]0$', ''), '')
+                as tin,
+              nullif(nullif(normalised_tin(body -> 'registration' ->> 'number'), ''), 'NA')
+                as number
+         from (select :body::jsonb as body) request) own
+ where r.company_id = :company_id and r.link_id = :link_id
+   and r.status = 'Pending' and r.deleted_at is null;
 
 -- name: einvoice_request_outcome :one
 -- Return what became of the latest request by a link, to the browser that has its secret: the
