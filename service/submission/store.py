@@ -341,7 +341,7 @@ async def create_parts(conn: Connection, claim: Claim, parts: Sequence[Part]) ->
     The new submission is never merged, because that would restore what was separated.
     """
     for part in parts:
-        part_id = await sql.submission_part(
+        await sql.submission_part(
             conn,
             **claim.key,
             attempt_key=uuid.uuid4(),
@@ -349,9 +349,7 @@ async def create_parts(conn: Connection, claim: Claim, parts: Sequence[Part]) ->
             submission_uid=part.uid,
             possibly_received=part.possibly_received,
             last_error=json_codec.dumps(part.error) if part.error else None,
-        )
-        await sql.submitted_document_part(
-            conn, **claim.key, into=part_id, document_ids=sorted(part.ids)
+            document_ids=sorted(part.ids),
         )
 
 

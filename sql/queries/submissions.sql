@@ -270,22 +270,25 @@ select d.submission_id, d.number, d.document_hash, c.content
    and d.submission_id = any (:ids::bigint[])
  order by d.id;
 
--- name: submission_part :value
--- Insert a submission for some documents of another one that was sent. It keeps the promise and the
+-- name: submission_part :exec
+-- Move some documents of a submission that was sent into a new one, which keeps the promise and the
 -- times of sending.
-insert into submissions (company_id, attempt_key, tin, on_absence, state, split_from,
-       submission_uid, first_sent_at, last_sent_at, client_id, possibly_received, last_error)
-select company_id, :attempt_key, tin, on_absence, :state, id, :submission_uid, first_sent_at,
-       last_sent_at, client_id, possibly_received or :possibly_received, :last_error::jsonb
-  from submissions
- where company_id = :company_id and id = :id
-returning id;
-
--- name: submitted_document_part :exec
-update submitted_documents
-   set submission_id = :into, earlier_submissions = earlier_submissions || submission_id,
+with part as (
+  insert into submissions (company_id, attempt_key, tin, on_absence, state, split_from,
+         submission_uid, first_sent_at, last_sent_at, client_id, possibly_received, last_error)
+  select company_id, :attempt_key, tin, on_absence, :state, id, :submission_uid, first_sent_at,
+         last_sent_at, client_id, possibly_received or :possibly_received, :last_error::jsonb
+    from submissions
+   where company_id = :company_id and id = :id
+  returning id
+)
+update submitted_documents d
+   set submission_id = part.id, earlier_submissions = d.earlier_submissions || d.submission_id,
        updated_at = clock_timestamp()
- where company_id = :company_id and submission_id = :id and id = any (:document_ids::bigint[]);
+  from part
+ where d.company_id = :company_id
+   and d.submission_id = :id
+   and d.id = any (:document_ids::bigint[]);
 
 -- name: submission_documents :many
 select submission_id, id, number, document_type, issued_at, status, uuid, long_id, validated_at

@@ -342,7 +342,7 @@ EVIDENCE = (
     removal(
         "sighting-of-a-former-submission-forgotten",
         SUBMISSIONS,
-        " || submission_id",
+        " || d.submission_id",
         f"{UNKNOWN}::test_uuid_seen_for_the_former_submission_counts_for_a_part",
     ),
     always(
