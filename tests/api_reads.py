@@ -59,12 +59,12 @@ async def wait_until_status(api: AnyClient, invoice_id: int, *statuses: str) -> 
 
 
 async def fail_midway(
-    response: aiohttp.ClientResponse, owner: asyncpg.Connection, view: str, size: int = 10_000
+    response: aiohttp.ClientResponse, owner: asyncpg.Connection, name: str, size: int = 10_000
 ) -> None:
-    """Check that a response is visibly incomplete if its view disappears after the first bytes."""
+    """Check that a response is visibly incomplete if a relation disappears midway."""
     assert response.status == 200
     await response.content.readexactly(size)
-    await owner.execute(f"alter view {view} rename to elsewhere")
+    await owner.execute(f"alter table {name} rename to elsewhere")
     with pytest.raises(aiohttp.ClientError):
         await response.read()
 

@@ -116,23 +116,6 @@ def _make_meta(page: Page, rows: list[Row], ids: Sequence[int]) -> JsonObject:
     return page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True), ids)
 
 
-async def read_parts(
-    request: web.Request, page: Page, name: str
-) -> AsyncGenerator[list[str], None]:
-    """Yield the records of a page as JSON texts, in parts of limited size. An empty page has none.
-
-    No connection is held between parts. A record that is deleted meanwhile is left out.
-    """
-    ids, records = _split(await _read_page(request, page, name))
-    place = len(ids) if len(records) == len(ids) else 0
-    if place:
-        yield records
-    del records
-    while place < len(ids):
-        part, place = await _read_part(request, name, ids, place)
-        yield part
-
-
 async def _read_page(
     request: web.Request, page: Page, name: str, budget: int = BUDGET_BYTES
 ) -> list[Row]:

@@ -1,12 +1,14 @@
--- Facts of documents for lists as CSV, in addition to their records. Every statement takes
--- :company_id, and returns a row for each of :ids: the full number and the identifiers of the
--- latest document that the portal has, the taxes, the rate to MYR, and `source`, which has the
--- other party.
+-- Facts of documents for lists as CSV. Every statement takes :company_id, and returns a row for
+-- each of :ids that is not deleted, in their order: the full number and the identifiers of the
+-- latest document that the portal has, the amounts, the taxes, the rate to MYR, and `source`, which
+-- has the other party.
 -- The number is that of the portal's document, or that with which the next one would be sent.
 
 -- name: document_sheet :many
 -- Party, currency and rate of a note are those of the document that it adjusts.
-select d.id, source.currency_code as currency, source.exchange_rate, d.taxes::text as taxes,
+select d.id, d.type, s.status, d.issue_date, d.excluding_tax,
+       d.including_tax - d.excluding_tax as tax, d.including_tax, d.payable_amount as payable,
+       source.currency_code as currency, source.exchange_rate, d.taxes::text as taxes,
        coalesce(latest.number, document_number(d.type, d.code, c.setting)) as number,
        latest.uuid, latest.validation_link,
        case when source.month is null
@@ -21,6 +23,7 @@ select d.id, source.currency_code as currency, source.exchange_rate, d.taxes::te
                    'type', source.type, 'month', to_char(source.month, 'YYYY-MM')) end::text
          as source
   from documents d
+  join document_states s on s.company_id = d.company_id and s.id = d.id
   join companies c on c.id = d.company_id
   join documents source
     on source.company_id = d.company_id
@@ -38,4 +41,5 @@ select d.id, source.currency_code as currency, source.exchange_rate, d.taxes::te
         order by id desc
         limit 1) latest on true
  where d.company_id = :company_id and source.company_id = :company_id and c.id = :company_id
-   and d.id = any (:ids::bigint[]);
+   and s.company_id = :company_id and d.id = any (:ids::bigint[]) and d.deleted_at is null
+ order by array_position(:ids::bigint[], d.id);
