@@ -35,6 +35,15 @@ async def expect(api: AnyClient, status: int, method: str, path: str | URL, **re
     return body
 
 
+async def post_once(
+    api: AnyClient, key: str, path: str = "/api/invoices", **body: Any
+) -> tuple[int, Any, bool]:
+    """Send a POST with an Idempotency-Key. Return its status, its JSON, and if it is a replay."""
+    async with api.post(path, json=body, headers={"Idempotency-Key": key}) as response:
+        is_replayed = response.headers.get("Idempotent-Replayed") == "true"
+        return response.status, await response.json(), is_replayed
+
+
 def list_rules(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the path and the rule of each violation in an answer."""
     return [(each["path"], each["rule"]) for each in answer["errors"]]

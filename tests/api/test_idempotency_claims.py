@@ -21,6 +21,7 @@ from tests.api_requests import (
     fill_path,
     list_routes,
     place_of,
+    post_once,
     request_json,
     submit,
 )
@@ -70,18 +71,6 @@ CREATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-async def post_with_key(
-    api: Client, path: str, body: Any = None, key: str = "order-7"
-) -> tuple[int, Any, bool]:
-    """Return (status, body, is replayed) of a POST with an Idempotency-Key."""
-    async with api.post(path, json=body or {}, headers={"Idempotency-Key": key}) as response:
-        return (
-            response.status,
-            await response.json(),
-            response.headers.get("Idempotent-Replayed") == "true",
-        )
-
-
 async def wait_for_waiting_request(owner: asyncpg.Connection) -> None:
     """Wait until a request waits for the advisory lock."""
     query = """
@@ -100,9 +89,9 @@ async def test_a_request_that_was_overtaken_creates_nothing(
     path, table, body = CREATIONS[name]
     await owner.execute(PAUSE_FIRST.format(table=table))
     await owner.execute("select pg_advisory_lock(4711)")
-    first = asyncio.create_task(post_with_key(everywhere, path, body))
+    first = asyncio.create_task(post_once(everywhere, "a", path, **body))
     await wait_for_waiting_request(owner)
-    second = await post_with_key(everywhere, path, body)
+    second = await post_once(everywhere, "a", path, **body)
     await owner.execute("select pg_advisory_unlock(4711)")
     late = await first
     assert await owner.fetchval(f"select count(*) from {table}") == 1
@@ -116,7 +105,7 @@ async def test_a_request_waits_for_the_transaction_that_stores_its_key(
 ) -> None:
     """It is rolled back, and gets the response of that transaction."""
     path, table, body = CREATIONS[name]
-    assert (await post_with_key(everywhere, path, body))[0] == 201
+    assert (await post_once(everywhere, "a", path, **body))[0] == 201
     columns = "owner_kind, owner_id, route, key, body_sha256, status, claim_token"
     await owner.execute(
         f"create table kept as select {columns}, '{{}}' as answer from idempotency_keys;"
@@ -124,7 +113,7 @@ async def test_a_request_waits_for_the_transaction_that_stores_its_key(
     )
     async with owner.transaction():
         await owner.execute(f"insert into idempotency_keys ({columns}, answer) table kept")
-        late = asyncio.create_task(post_with_key(everywhere, path, body))
+        late = asyncio.create_task(post_once(everywhere, "a", path, **body))
         await until(lambda: owner.fetchval(IS_WAITED_FOR))
     assert await late == (201, {}, True)
     assert await owner.fetchval(f"select count(*) from {table}") == 0
@@ -135,7 +124,7 @@ async def test_a_request_whose_key_cannot_be_stored_is_a_409(
 ) -> None:
     body = {"invoiceCode": "1", "type": "LOCAL_INDIVIDUAL", "name": "Aminah"}
     await owner.execute(TAKE)
-    status, answer, _ = await post_with_key(api, "/api/einvoice-requests", body)
+    status, answer, _ = await post_once(api, "a", "/api/einvoice-requests", **body)
     assert status == 409
     assert answer == {
         "message": "A request with this Idempotency-Key is still running.",
@@ -170,7 +159,7 @@ async def test_no_post_route_has_an_effect_without_its_key(
     await owner.execute(TAKE)
     before = await _rows(owner)
     answers = await asyncio.gather(
-        *[post_with_key(api, path, body, key=path) for path, body in posts.values()]
+        *[post_once(api, path, path, **body) for path, body in posts.values()]
     )
     assert {
         path: answer[:2] for path, answer in zip(posts, answers, strict=True) if answer[0] != 409
@@ -254,13 +243,13 @@ async def test_concurrent_submits_with_one_key_send_once(
     invoice_id = await create_invoice(api)
     await sandbox.fault("submit", "slow", seconds=4)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
-    first = asyncio.create_task(post_with_key(api, path))
+    first = asyncio.create_task(post_once(api, "a", path))
     await until(sandbox.ledger, len)
     await owner.execute(EXPIRE)
-    second = await post_with_key(api, path)
+    second = await post_once(api, "a", path)
     assert second[0] == 200 and (await first)[:2] == second[:2]
     assert len(await sandbox.ledger()) == 1
-    assert await post_with_key(api, path) == (*second[:2], True)
+    assert await post_once(api, "a", path) == (*second[:2], True)
 
 
 async def test_concurrent_creations_that_submit_get_the_final_response(
@@ -268,7 +257,7 @@ async def test_concurrent_creations_that_submit_get_the_final_response(
 ) -> None:
     await sandbox.fault("submit", "slow", seconds=1)
     body = invoice(submitImmediately=True)
-    answers = await asyncio.gather(*[post_with_key(api, "/api/invoices", body) for _ in range(3)])
+    answers = await asyncio.gather(*[post_once(api, "a", **body) for _ in range(3)])
     assert [answer[:2] for answer in answers] == [answers[0][:2]] * 3
     assert answers[0][1]["data"]["status"] == "Submitted"
     assert sorted(is_replayed for _, _, is_replayed in answers) == [False, True, True]
@@ -282,6 +271,6 @@ async def test_a_submit_without_its_key_does_not_resend_a_cancelled_document(
     assert (await cancel_latest(api, invoice_id))[0] == 200
     await owner.execute(TAKE)
     path = f"/api/invoices/{invoice_id}/submit-to-portal"
-    assert (await post_with_key(api, path, {"resubmit": True}))[0] == 409
+    assert (await post_once(api, "a", path, resubmit=True))[0] == 409
     assert len(await sandbox.ledger()) == 1
     await wait_for_status(api, invoice_id, "Cancelled")

@@ -20,6 +20,7 @@ from tests.api_requests import (
     list_paths,
     list_rules,
     make_account,
+    post_once,
     request_json,
 )
 from tests.conftest import Client, Company, HasKey, StartService, make_company, until
@@ -91,14 +92,6 @@ async def request_refused(
     assert body["code"] == expected[1]
     assert body["error"] and body["message"] and isinstance(body["details"], dict)
     return body["details"]
-
-
-async def post(
-    client: Client, key: str, path: str = USERS, **body: Any
-) -> tuple[int, Any, str | None]:
-    """Return (status, body, Idempotent-Replayed) of a request with an Idempotency-Key."""
-    async with client.post(path, json=body, headers={"Idempotency-Key": key}) as response:
-        return response.status, await response.json(), response.headers.get("Idempotent-Replayed")
 
 
 async def test_creating_a_user_returns_the_record(portal: Client) -> None:
@@ -328,26 +321,28 @@ async def test_replayed_response_counts_against_the_quota(
     for left in "10":
         async with portal.post(USERS, json=user(), headers={"Idempotency-Key": "a"}) as response:
             assert (response.status, response.headers["X-RateLimit-Remaining"]) == (201, left)
-    assert (await post(portal, "a", **user()))[0] == 429
+    assert (await post_once(portal, "a", USERS, **user()))[0] == 429
 
 
 async def test_validation_error_is_replayed_and_conflict_is_not(
     portal: Client, owner: asyncpg.Connection
 ) -> None:
-    status, first, _ = await post(portal, "a", **user(role="king"))
+    status, first, _ = await post_once(portal, "a", USERS, **user(role="king"))
     assert status == 400
-    assert await post(portal, "a", **user(role="king")) == (400, first, "true")
+    assert await post_once(portal, "a", USERS, **user(role="king")) == (400, first, True)
     user_id = await create_user(portal)
-    assert (await post(portal, "b", **user()))[0] == 409
+    assert (await post_once(portal, "b", USERS, **user()))[0] == 409
     await expect(portal, 200, "PUT", f"{USERS}/{user_id}", json={"email": "siti@example.com"})
-    assert (await post(portal, "b", **user()))[::2] == (201, None)
+    assert (await post_once(portal, "b", USERS, **user()))[::2] == (201, False)
 
 
 async def test_unknown_route_stores_no_idempotency_key(
     portal: Client, owner: asyncpg.Connection
 ) -> None:
     for path, status in (("/api/integrations/nothing", 404), (f"{USERS}/{NO_USER}", 405)):
-        assert [(await post(portal, "a", path))[::2] for _ in range(2)] == [(status, None)] * 2
+        assert [(await post_once(portal, "a", path))[::2] for _ in range(2)] == [
+            (status, False)
+        ] * 2
     assert await owner.fetchval("select count(*) from idempotency_keys") == 0
 
 
