@@ -1,5 +1,6 @@
 """A receiver of webhooks on loopback, and the requests of the webhook tests."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,6 +44,17 @@ class Receiver:
             return web.Response(status=answer, text="Thank you.")
         finally:
             self.at_once -= 1
+
+    def hold(self, count: int = 1, status: int = 200) -> asyncio.Event:
+        """Let the next requests wait for the returned event, and answer them with a status."""
+        released = asyncio.Event()
+
+        async def answer(_: web.Request) -> web.Response:
+            await released.wait()
+            return web.Response(status=status)
+
+        self.answers += [answer] * count
+        return released
 
     async def gets(self, count: int) -> list[tuple[Mapping[str, str], str]]:
         """Wait for `count` requests and return them."""

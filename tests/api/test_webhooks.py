@@ -118,16 +118,15 @@ async def test_only_enabled_endpoints_receive_their_event_types(
 async def test_errors_and_timeouts_are_retried_with_the_same_id_and_body(
     api: Client, receiver: Receiver
 ) -> None:
-    async def hang(request: web.Request) -> None:
-        await asyncio.Event().wait()
-
     async def hang_in_its_body(request: web.Request) -> None:
         response = web.StreamResponse(headers={"Content-Length": "2"})
         await response.prepare(request)
         await response.write(b"1")
         await asyncio.Event().wait()
 
-    receiver.answers = [500, hang, 503, hang_in_its_body]
+    receiver.answers = [500]
+    receiver.hold()
+    receiver.answers += [503, hang_in_its_body]
     endpoint_id, secret = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     requests = await receiver.gets(5)
@@ -232,17 +231,10 @@ async def test_a_delivery_fails_after_its_last_attempt_and_can_be_redelivered(
 async def test_a_redelivery_during_an_attempt_adds_an_attempt(
     api: Client, receiver: Receiver
 ) -> None:
-    waiting, released = asyncio.Event(), asyncio.Event()
-
-    async def hold(request: web.Request) -> web.Response:
-        waiting.set()
-        await released.wait()
-        return web.Response()
-
-    receiver.answers = [hold]
+    released = receiver.hold()
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
-    await waiting.wait()
+    await receiver.gets(1)
     [found] = await list_deliveries(api, endpoint_id)
     given = await post(api, f"/api/webhooks/{endpoint_id}/deliveries/{found['id']}/redeliver")
     assert given[0] == 200
@@ -348,13 +340,7 @@ async def test_events_before_a_change_of_the_endpoint_are_delivered(
 
 async def begin_attempt(api: Client, receiver: Receiver) -> tuple[int, asyncio.Event]:
     """Return an endpoint with an attempt that gets a 410 after the event."""
-    ready = asyncio.Event()
-
-    async def answer_later(_: web.Request) -> web.Response:
-        await ready.wait()
-        return web.Response(status=410)
-
-    receiver.answers = [answer_later]
+    ready = receiver.hold(status=410)
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await create_invoice(api)
     await receiver.gets(1)
@@ -466,13 +452,7 @@ async def test_an_endpoint_gets_eight_events_at_a_time_from_all_processes(
     """None is delivered twice, and the record says how many wait."""
     patient = {**LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "60"}
     api, _ = [await start(**patient) for _ in range(2)]
-    go_on = asyncio.Event()
-
-    async def hold(request: web.Request) -> web.Response:
-        await go_on.wait()
-        return web.Response()
-
-    receiver.answers = [hold] * 20
+    go_on = receiver.hold(20)
     webhook_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
     made = [await create_invoice(api) for _ in range(20)]
@@ -814,13 +794,7 @@ async def test_two_processes_deliver_each_event_once(
 async def test_the_delivery_of_a_killed_process_is_repeated(
     environment: dict[str, str], company: Company, receiver: Receiver, tmp_path: Path
 ) -> None:
-    waiting = asyncio.Event()
-
-    async def hold(request: web.Request) -> None:
-        waiting.set()
-        await asyncio.Event().wait()
-
-    receiver.answers = [hold]
+    receiver.hold()
     service = Service(
         {**environment, **LOCAL, "WEBHOOK_TIMEOUT_SECONDS": "3"}, tmp_path / "service.log"
     )
@@ -829,8 +803,7 @@ async def test_the_delivery_of_a_killed_process_is_repeated(
         async with service.client(company.key) as client:
             endpoint_id, secret = await create_endpoint(client, receiver.url, ordered=True)
             made = [await create_invoice(client) for _ in range(2)]
-            async with asyncio.timeout(60):
-                await waiting.wait()
+            await receiver.gets(1)
             await service.kill()
             await service.start()
             await until(
@@ -963,13 +936,10 @@ async def test_a_new_endpoint_is_slow_until_a_quick_attempt(
 async def test_a_timeout_makes_an_endpoint_slow(
     start: StartService, owner: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    async def hang(request: web.Request) -> None:
-        await asyncio.Event().wait()
-
     api = await start(**{**LOCAL, "WEBHOOK_RETRY_SCALE": "1"})
     endpoint_id, _ = await create_endpoint(api, receiver.url)
     await owner.execute("update webhook_endpoints set slow = false")
-    receiver.answers = [hang]
+    receiver.hold()
     await create_invoice(api)
     assert (await wait_for_error(api, endpoint_id))["error"] == "timeout"
     assert await owner.fetchval("select slow from webhook_endpoints")
