@@ -193,26 +193,24 @@ async def test_a_link_of_a_second_company_asks_for_the_present_password(
         assert person.status == 403
 
 
-async def test_guesses_of_the_password_in_a_link_are_limited(site: Site, attacker: Company) -> None:
-    await site.join(site.company, ACCOUNTANT)
+@pytest.mark.parametrize(
+    "password, has_joined, tries",
+    [("a wrong password", True, 9), ("a" * 100, False, 10)],
+    ids=["guess", "weak"],
+)
+async def test_passwords_that_a_link_refuses_are_limited(
+    site: Site, attacker: Company, password: str, has_joined: bool, tries: int
+) -> None:
+    """Joining takes a try. A weak password takes a while to be judged."""
+    if has_joined:
+        await site.join(site.company, ACCOUNTANT)
     link = await site.invite(attacker)
     async with Visitor(site.url) as visitor:
         found: list[int] = []
         while 429 not in found and len(found) < 60:  # A slow machine earns further tries meanwhile.
-            await visitor.use_link(link, "a wrong password")
+            await visitor.use_link(link, password)
             found.append(visitor.status)
-        assert found[:9] == [422] * 9 and found[-1] == 429  # joining took one
-
-
-async def test_weak_passwords_for_a_link_are_limited(site: Site) -> None:
-    """Each takes a while to be judged, and a link stays usable after them."""
-    link = await site.invite(site.company)
-    async with Visitor(site.url) as visitor:
-        found: list[int] = []
-        while 429 not in found and len(found) < 60:
-            await visitor.use_link(link, "a" * 100)
-            found.append(visitor.status)
-        assert found[:10] == [422] * 10 and found[-1] == 429
+        assert found[:tries] == [422] * tries and found[-1] == 429
 
 
 async def test_three_companies_are_joined_one_by_one(site: Site, attacker: Company) -> None:
