@@ -18,7 +18,7 @@ from service.submission.machine.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve
 from tests.api.test_specification_rules import statuses_of
 from tests.api_invoices import create_invoice, create_valid_invoice
-from tests.api_requests import request_json
+from tests.api_requests import expect
 from tests.conftest import Client, Company, Sandbox, StartService
 from tests.harness.bodies import invoice, now
 from tests.harness.paths import ROOT
@@ -246,22 +246,24 @@ def check_long_wait(failed: Failed) -> None:
 
 
 @pytest.mark.parametrize(
-    "cause, code",
+    "cause, status, failed",
     [
-        (disconnect_the_portal, "portal_unavailable"),
-        (throttle_the_portal, "portal_unavailable"),
-        (refuse_credentials, "portal_credentials_refused"),
-        (lose_the_response, "outcome_unknown"),
+        (disconnect_the_portal, "Submitting", AWAY),
+        (throttle_the_portal, "Submitting", AWAY),
+        (refuse_credentials, "Submitting", NO_CREDENTIALS),
+        (lose_the_response, "Submitting", UNKNOWN),
+        (break_a_rule, "Draft", BROKEN),
+        (let_the_portal_reject, "Draft", REJECTED),
+        (find_the_number, "Draft", AT_PORTAL),
+        (unverify_the_tin, "Draft", UNVERIFIED),
     ],
 )
-async def test_a_submission_under_way_has_its_code_in_data(
-    setting: Setting, cause: Cause, code: str
+async def test_an_immediate_submission_has_its_code_in_data(
+    setting: Setting, cause: Cause, status: str, failed: Failed
 ) -> None:
-    await cause(setting)
-    body = invoice(submitImmediately=True)
-    status, answer = await request_json(setting.api, "POST", "/api/invoices", json=body)
-    assert (status, answer["data"]["status"]) == (201, "Submitting")
-    assert answer["data"]["code"] == code and answer["data"]["errors"]
+    body = invoice(submitImmediately=True, **await cause(setting))
+    data = (await expect(setting.api, 201, "POST", "/api/invoices", json=body))["data"]
+    assert (data["status"], data["code"]) == (status, failed.code) and data["errors"]
 
 
 async def test_a_repeated_submission_has_the_code_of_its_state(setting: Setting) -> None:
@@ -287,24 +289,6 @@ async def test_a_refused_tin_check_says_to_wait_for_minutes(setting: Setting) ->
 
 def test_an_absent_document_has_the_code_not_received() -> None:
     assert name_failure("NotReceived", [{"code": "NotReceived"}]) == "not_received"
-
-
-@pytest.mark.parametrize(
-    "cause, failed",
-    [
-        (break_a_rule, BROKEN),
-        (let_the_portal_reject, REJECTED),
-        (find_the_number, AT_PORTAL),
-        (unverify_the_tin, UNVERIFIED),
-    ],
-)
-async def test_a_failed_immediate_submission_has_its_code_in_data(
-    setting: Setting, cause: Cause, failed: Failed
-) -> None:
-    body = invoice(submitImmediately=True, **await cause(setting))
-    status, answer = await request_json(setting.api, "POST", "/api/invoices", json=body)
-    assert (status, answer["data"]["status"]) == (201, "Draft")
-    assert answer["data"]["code"] == failed.code and answer["data"]["errors"]
 
 
 async def test_a_throttled_cancellation_says_how_long_the_portal_asks_to_wait(
