@@ -12,7 +12,7 @@ from tests.api_invoices import create_valid_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import list_rules, request_json
 from tests.conftest import Client, Company
-from tests.harness.bodies import buyer, line, note
+from tests.harness.bodies import line, note
 
 NOT_VALID = (
     403,
@@ -27,10 +27,6 @@ TAKEN = {
     "rule": "unique",
     "message": "The code has already been used by a note of this type.",
 }
-#: A buyer whose registration number does not match the TIN: the portal finds the document Invalid.
-STRANGER = buyer(
-    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
-)
 
 
 async def request_note(api: Client, invoice_id: int | str, **changes: Any) -> tuple[int, Any]:

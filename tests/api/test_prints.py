@@ -18,8 +18,7 @@ from tests.api_reads import get_documents, wait_for_status
 from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.documents.sources import MILL
-from tests.harness.bodies import buyer, line
-from tests.submission.test_submission import STRANGER
+from tests.harness.bodies import STRANGER, buyer, line
 
 #: Elements that have no end tag.
 VOID = {"meta"}

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_adjustment_notes import STRANGER
 from tests.api_invoices import create_invoice, create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import expect, list_paths, request_json, submit
 from tests.conftest import Client, Sandbox
-from tests.harness.bodies import invoice, line, note
+from tests.harness.bodies import STRANGER, invoice, line, note
 
 Query = dict[str, Any]
 

@@ -7,7 +7,6 @@ import pytest
 
 from service.documents import states
 from service.error_codes import CODES
-from tests.api.test_adjustment_notes import STRANGER
 from tests.api.test_companies import COMPANY, SETTING
 from tests.api.test_einvoice_requests import create_request, get_request, put, request_body
 from tests.api.test_integrations import QUOTA_HEADERS, create_user, user
@@ -32,7 +31,7 @@ from tests.api_requests import cancel_latest, expect, list_rules, request_json, 
 from tests.conftest import make_company, until
 from tests.fixtures_specification import Context
 from tests.harness.bodies import CODES as NUMBERS
-from tests.harness.bodies import buyer, invoice, note
+from tests.harness.bodies import STRANGER, buyer, invoice, note
 
 HOURS_72 = 72 * 3600
 #: Creates a record in a state, and returns its id.

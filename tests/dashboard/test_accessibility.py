@@ -23,7 +23,7 @@ from tests.api_invoices import create_delivery, create_invoice, create_sale, cre
 from tests.api_reads import wait_for_status
 from tests.api_requests import create_record, expect, submit
 from tests.conftest import Client, Company, make_company, some_long
-from tests.harness.bodies import buyer, note, now
+from tests.harness.bodies import STRANGER, buyer, note, now
 from tests.harness.browsers import needs_browser, open_browser
 from tests.harness.visitors import PASSWORD, make_person
 
@@ -35,10 +35,6 @@ pytestmark = needs_browser
 EMAIL = "aminah@example.com"
 #: Only these rules depend on the colours of the dark scheme. Each page is the same document.
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
-#: A company with a TIN that does not belong to its registration number.
-STRANGER = buyer(
-    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
-)
 ASK = {"invoiceCode": "4711", **buyer()}
 #: Opens a page in a state that can be checked.
 Open = Callable[[Any], Awaitable[Any]]

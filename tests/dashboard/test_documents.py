@@ -18,9 +18,8 @@ from tests.api_requests import create_record, expect, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
-from tests.harness.bodies import buyer, note, now
+from tests.harness.bodies import STRANGER, buyer, note, now
 from tests.harness.visitors import Visitor
-from tests.submission.test_submission import STRANGER
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
 

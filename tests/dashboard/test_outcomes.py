@@ -16,8 +16,7 @@ from tests.api_requests import cancel_latest, expect, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
 from tests.dashboard.test_invoice_form import FormReader, read_etag
 from tests.fixtures_dashboard import SignIn
-from tests.harness.bodies import buyer
-from tests.submission.test_submission import STRANGER
+from tests.harness.bodies import STRANGER, buyer
 
 WAIT = "please do not issue it again"
 #: Sentences that contradict WAIT.

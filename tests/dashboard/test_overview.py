@@ -16,7 +16,7 @@ from tests.api_invoices import (
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, StartService, until
 from tests.fixtures_dashboard import SignIn
-from tests.harness.bodies import buyer, note
+from tests.harness.bodies import STRANGER, buyer, note
 from tests.harness.visitors import Visitor
 
 KL = ZoneInfo("Asia/Kuala_Lumpur")
@@ -50,9 +50,7 @@ async def test_a_company_without_documents_needs_no_attention(visitor: Visitor) 
 async def test_a_rejected_document_comes_first_with_its_reason(
     visitor: Visitor, site: Client
 ) -> None:
-    registration = {"type": "BRN", "number": "202001234568"}
-    party = buyer(type="LOCAL_COMPANY", tin="C5510387420", registration=registration)
-    invoice_id = await create_submitted_invoice(site, buyer=party)
+    invoice_id = await create_submitted_invoice(site, buyer=STRANGER)
     text = await wait_for_text(visitor, "is invalid")
     assert "does not belong to the TIN" in text
     assert f'href="/invoices/{invoice_id}"' in visitor.text

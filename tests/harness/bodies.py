@@ -86,6 +86,12 @@ def buyer(**changes: Any) -> dict[str, Any]:
     return {**example("invoice_create")["buyer"], **changes}
 
 
+#: A buyer whose registration number does not match the TIN: the portal finds the document Invalid.
+STRANGER = buyer(
+    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
+)
+
+
 def invoice(**changes: Any) -> dict[str, Any]:
     """Return the body of an invoice that becomes Valid, with members replaced; None removes one."""
     body = {**example("invoice_create"), "code": next(CODES), "issueDateTime": now()}

@@ -20,11 +20,10 @@ from tests.api_reads import get_documents, get_invoice, read_request, wait_for_l
 from tests.api_requests import expect, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, some_long, until
 from tests.fixtures_service import StartProcess
-from tests.harness.bodies import invoice, line, now
+from tests.harness.bodies import STRANGER, invoice, line, now
 from tests.harness.companies import AUTOMATIC
 from tests.harness.processes import Service
 from tests.submission.test_faults import NOT_TAKEN, TAKEN
-from tests.submission.test_submission import STRANGER
 
 
 @pytest.fixture

@@ -77,8 +77,7 @@ async def test_cancelling_an_invoice_with_a_valid_note_is_rejected(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     invoice_id = await create_valid_invoice(api)
-    async with api.post(f"/api/invoices/{invoice_id}/adjustment-note", json=note()) as response:
-        assert response.status == 201, await response.text()
+    assert await request_note(api, invoice_id) == 201
     await owner.execute(
         "update document_states set status = 'Valid' where kind = 'adjustment_note'"
     )

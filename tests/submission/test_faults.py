@@ -10,7 +10,7 @@ from tests.api_invoices import create_invoice, create_lost_invoice, create_valid
 from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
 from tests.api_requests import cancel_latest, expect, submit
 from tests.conftest import Client, Sandbox, StartService, until
-from tests.harness.bodies import invoice
+from tests.harness.bodies import buyer
 from tests.submission.test_document_identity import QUICK
 
 FAILED = "Failed to submit, please try again"
@@ -103,9 +103,7 @@ async def test_unreachable_portal_fails_immediately_and_recovers(
 
 
 async def test_document_with_an_unknown_outcome_is_locked(idle: Client, sandbox: Sandbox) -> None:
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(idle)
-    await submit(idle, invoice_id)
+    invoice_id = await create_lost_invoice(idle, sandbox)
     found = await get_invoice(idle, invoice_id)
     assert found["status"] == "Submitting" and found["is_submitted_to_portal"] is True
     await expect(idle, 403, "PUT", f"/api/invoices/{invoice_id}", json={"isReady": True})
@@ -126,9 +124,7 @@ async def test_wait_for_an_unknown_outcome_is_bounded(
     start: StartService, sandbox: Sandbox
 ) -> None:
     api = await start(background=False, SUBMIT_WAIT_SECONDS="0.3")
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
+    invoice_id = await create_lost_invoice(api, sandbox)
     status, body = await submit(api, invoice_id)
     assert status == 400 and body["errors"][0]["code"] == "OutcomeUnknown"
 
@@ -136,9 +132,7 @@ async def test_wait_for_an_unknown_outcome_is_bounded(
 async def test_delayed_listing_is_waited_for(start: StartService, sandbox: Sandbox) -> None:
     api = await start(PORTAL_SETTLE_SECONDS="1.5")
     await sandbox.settings(search_lag_seconds=1)
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
+    invoice_id = await create_lost_invoice(api, sandbox)
     found = await until(
         lambda: get_invoice(api, invoice_id), lambda found: found["status"] != "Submitting"
     )
@@ -243,11 +237,8 @@ async def test_refused_resend_is_final_if_nothing_is_listed(
 async def test_changed_invoice_is_sent_as_another_document(api: Client, sandbox: Sandbox) -> None:
     invoice_id = await create_lost_invoice(api, sandbox, "drop")
     await wait_until_status(api, invoice_id, "Draft")
-    async with api.put(
-        f"/api/invoices/{invoice_id}",
-        json={"buyer": {**invoice()["buyer"], "name": "Somebody else"}},
-    ) as response:
-        assert response.status == 200, await response.text()
+    changes = {"buyer": buyer(name="Somebody else")}
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json=changes)
     assert (await submit(api, invoice_id))[0] == 200
     assert len({one["document_hash"] for one in await get_documents(api, invoice_id)}) == 2
 

@@ -6,7 +6,7 @@ import asyncpg
 
 from tests.api_invoices import create_lost_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_for_status
-from tests.api_requests import cancel_latest
+from tests.api_requests import cancel_latest, expect
 from tests.conftest import Client, Sandbox, StartService, until
 from tests.harness.bodies import now
 
@@ -46,8 +46,7 @@ async def test_a_document_of_another_submission_is_not_adopted(
     facts = {"code": 77, "issueDateTime": now(minutes=30)}
     former = await create_valid_invoice(api, **facts)
     assert (await cancel_latest(api, former))[0] == 200
-    async with api.delete(f"/api/invoices/{former}") as response:
-        assert response.status == 200, await response.text()
+    await expect(api, 200, "DELETE", f"/api/invoices/{former}")
     await owner.execute(AGE)
     invoice_id = await create_lost_invoice(api, sandbox, "drop", **facts)
     assert await wait_for_outcome(owner) == "NotReceived"

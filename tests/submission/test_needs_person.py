@@ -17,8 +17,8 @@ from tests.api_invoices import create_invoice, create_lost_invoice, create_submi
 from tests.api_reads import get_documents, get_invoice, wait_for_status
 from tests.api_requests import submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company
+from tests.harness.bodies import STRANGER
 from tests.harness.companies import NEIGHBOUR
-from tests.submission.test_submission import STRANGER
 
 STUCK = """update submissions
               set state = 'NeedsPerson',

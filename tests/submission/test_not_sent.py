@@ -10,6 +10,7 @@ from tests.api_invoices import (
     create_invoice,
     create_lost_invoice,
     create_sale,
+    create_submitted_invoice,
     create_valid_invoice,
 )
 from tests.api_reads import (
@@ -22,7 +23,7 @@ from tests.api_reads import (
 )
 from tests.api_requests import create_record, expect, list_paths, request_json, submit
 from tests.conftest import Client, Sandbox, StartService
-from tests.harness.bodies import buyer, invoice, line, note, now
+from tests.harness.bodies import STRANGER, buyer, invoice, line, note, now
 from tests.harness.companies import AUTOMATIC
 from tests.harness.environments import GENEROUS
 
@@ -122,28 +123,19 @@ async def test_failed_checks_of_notes_and_consolidated_invoices_are_recorded(
     assert [data[f"{kind}_id"] for data, kind in zip(last, made, strict=True)] == [*made.values()]
 
 
-async def test_a_note_without_a_valid_invoice_is_recorded_with_its_reason(api: Client) -> None:
+async def test_a_note_without_a_valid_invoice_is_refused_and_recorded_with_reasons(
+    api: Client,
+) -> None:
     target = await create_valid_invoice(api)
     path = f"/api/invoices/{target}/adjustment-note"
     note_id = (await create_record(api, path, **note()))["id"]
     await request_json(api, "POST", f"/api/invoices/{target}/cancel-latest-invoice-submitted")
     status, body = await submit(api, note_id, "/api/adjustment-notes")
-    assert (status, body["code"]) == (400, "invoice_not_valid")
-    _, record = await request_json(api, "GET", f"/api/adjustment-notes/{note_id}")
-    last = record["last_submission"]
-    assert (last["code"], last["retryable"]) == ("invoice_not_valid", False)
-    assert last["message"] == body["message"]
-
-
-async def test_the_400_of_a_note_without_a_valid_invoice_has_its_reasons(api: Client) -> None:
-    target = await create_valid_invoice(api)
-    note_id = (await create_record(api, f"/api/invoices/{target}/adjustment-note", **note()))["id"]
-    await request_json(api, "POST", f"/api/invoices/{target}/cancel-latest-invoice-submitted")
-    status, body = await submit(api, note_id, "/api/adjustment-notes")
-    assert (status, body["retryable"]) == (400, False)
+    assert (status, body["code"], body["retryable"]) == (400, "invoice_not_valid", False)
     assert list_paths(body) == ["/targetInvoiceType"] and body["errors"][0]["code"] == "DR303"
     record = await expect(api, 200, "GET", f"/api/adjustment-notes/{note_id}")
-    assert body["errors"] == record["last_submission"]["errors"]
+    for member in ("code", "retryable", "message", "errors"):
+        assert record["last_submission"][member] == body[member]
 
 
 async def test_an_unverified_tin_is_the_last_submission_of_an_automatic_one(
@@ -170,13 +162,7 @@ async def test_a_later_submission_replaces_a_failed_check(api: Client) -> None:
 
 
 async def test_a_failed_check_of_an_invalid_invoice_leaves_it_invalid(api: Client) -> None:
-    stranger = buyer(
-        type="LOCAL_COMPANY",
-        tin="C5510387420",
-        registration={"type": "BRN", "number": "199901012345"},
-    )
-    invoice_id = await create_invoice(api, buyer=stranger)
-    await submit(api, invoice_id)
+    invoice_id = await create_submitted_invoice(api, buyer=STRANGER)
     await wait_for_status(api, invoice_id, "Invalid")
     await request_json(api, "PUT", f"/api/invoices/{invoice_id}", json=LATE)
     assert (await submit(api, invoice_id))[1]["code"] == "check_failed"

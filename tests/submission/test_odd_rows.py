@@ -92,9 +92,7 @@ async def test_a_lost_document_with_an_unknown_status_is_adopted(
     idle: Client, start: StartService, sandbox: Sandbox, status: str
 ) -> None:
     """The status of the invoice changes when the portal shows a known status again."""
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(idle)
-    await submit(idle, invoice_id)
+    invoice_id = await create_lost_invoice(idle, sandbox)
     await sandbox.show_oddly(await latest_number(sandbox), status=status)
     api = await start()
     await wait_for_status(api, invoice_id, "Submitted")

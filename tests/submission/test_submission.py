@@ -10,7 +10,12 @@ import pytest
 
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.machine import state_machine
-from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
+from tests.api_invoices import (
+    create_invoice,
+    create_lost_invoice,
+    create_submitted_invoice,
+    create_valid_invoice,
+)
 from tests.api_reads import (
     get_documents,
     get_invoice,
@@ -20,16 +25,12 @@ from tests.api_reads import (
 )
 from tests.api_requests import create_record, expect, submit
 from tests.conftest import Client, Sandbox, StartService, make_company, until
-from tests.harness.bodies import buyer, invoice, line, now
+from tests.harness.bodies import STRANGER, buyer, invoice, line, now
 from tests.harness.companies import AUTOMATIC
 
 FAILED = "Failed to submit, please try again"
 DONE = {"success": True, "message": "The invoice has been submitted to the portal."}
 AGAIN = {"success": True, "message": "The invoice has already been submitted to the portal."}
-#: A buyer whose registration number does not match the TIN, so that the document is Invalid.
-STRANGER = buyer(
-    type="LOCAL_COMPANY", tin="C5510387420", registration={"type": "BRN", "number": "199901012345"}
-)
 SELLER = buyer(
     type="FOREIGN_COMPANY",
     name="Foshan Timber Export Co. Ltd.",
@@ -107,8 +108,7 @@ async def test_an_invalid_invoice_can_be_corrected_and_resubmitted(
     invoice_id = await create_invoice(api, buyer=STRANGER)
     await submit(api, invoice_id)
     await wait_for_status(api, invoice_id, "Invalid")
-    async with api.put(f"/api/invoices/{invoice_id}", json={"buyer": buyer()}) as response:
-        assert response.status == 200, await response.text()
+    await expect(api, 200, "PUT", f"/api/invoices/{invoice_id}", json={"buyer": buyer()})
     assert (await submit(api, invoice_id))[0] == 200
     await wait_for_status(api, invoice_id, "Valid")
     assert await get_statuses(api, invoice_id) == ["Valid", "Invalid"]
@@ -242,9 +242,7 @@ async def test_a_submission_that_crashes_workers_needs_manual_review(
     api: Client, owner: asyncpg.Connection, sandbox: Sandbox
 ) -> None:
     """The submission is claimed repeatedly without a result, as by processes that crash."""
-    await sandbox.fault("submit", "accept_then_drop")
-    invoice_id = await create_invoice(api)
-    await submit(api, invoice_id)
+    invoice_id = await create_lost_invoice(api, sandbox)
     uncertain = "state = 'Uncertain', lease_until = null, not_before = now()"
     await owner.execute(f"update submissions set claims = {state_machine.MOST_CLAIMS}, {uncertain}")
     await until(lambda: owner.fetchval("select state = 'NeedsPerson' from submissions"))
