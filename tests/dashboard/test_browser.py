@@ -144,6 +144,8 @@ async def test_the_cursor_stays_where_the_work_is(page: Any) -> None:
     await page.get_by_role("button", name="Save as draft").click()
     await page.get_by_role("alert").wait_for()
     assert await read_focus(page) == "/lineItems/1/unit/price"
+    outline = "getComputedStyle(document.activeElement).outlineWidth"
+    assert await page.evaluate(outline) == "3px"  # also of a field with an error
     await page.locator('[name="/lineItems/1/unit/price"]').fill("5")
     await page.get_by_role("button", name="Calculate totals").last.click()
     await page.get_by_role("alert").wait_for(state="detached")
