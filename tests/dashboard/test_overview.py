@@ -97,7 +97,7 @@ async def test_sales_that_are_overdue_stay_and_say_what_is_possible(
     text = await reader.read_words("/")
     assert f"Overdue: sales of {LATE:%B %Y} are not consolidated" in text
     assert "The last day was 7 " in text and "submit it individually" in text
-    assert '<li class="bad">' in reader.text
+    assert '<li class="notice bad">' in reader.text
     await reader.get(f"/invoices?status=Draft,Invalid&issued_from={LATE:%Y-%m}-01")
     assert reader.status == 200 and all(f"/invoices/{each}" in reader.text for each in own)
     for invoice_id in own:
@@ -122,7 +122,7 @@ async def test_a_consolidated_invoice_that_is_not_submitted_is_named(
     reader = await sign_in(late, "reader")
     text = await reader.read_words("/")
     assert f"Overdue: the consolidated invoice of {LATE:%B %Y} was not submitted" in text
-    assert "delete it, which frees its sales" in text and '<li class="bad">' in reader.text
+    assert "delete it, which frees its sales" in text and '<li class="notice bad">' in reader.text
 
 
 @pytest.mark.parametrize(
