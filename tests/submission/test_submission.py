@@ -86,7 +86,11 @@ async def test_an_invalid_document_without_readable_reasons(
     api = await start(PORTAL_UNKNOWN_SECONDS="0.05")
     await sandbox.settings(stuck=True)
     invoice_id = await create_submitted_invoice(api)
-    await owner.execute("update submissions set possibly_received = $1", was_sent_before)
+    await owner.execute(
+        "update submissions set possibly_received = $1, fence = fence + 1, "
+        "not_before = clock_timestamp()",  # so that a poll in progress does not write it back
+        was_sent_before,
+    )
     if not shown:
         await sandbox.fault("details", "error_before", status=500, times=10**5)
     number = str(await owner.fetchval("select number from submitted_documents"))
