@@ -44,7 +44,7 @@ async def run_command(arguments: Iterable[object], environment: Mapping[str, str
     """Run a command of run.py with these environment variables only, and wait for its end."""
     with tempfile.TemporaryDirectory() as home:
         out, err = Path(home, "out"), Path(home, "err")
-        variables = {"PATH": os.environ["PATH"], **environment}
+        variables = {"PATH": os.environ["PATH"], "PORT": str(free_port()), **environment}
         target = partial(failing.run_command, list(map(str, arguments)))
         process = forking.start(target, variables, out, err)
         await wait_until(lambda: process.exitcode is not None, START_SECONDS)
