@@ -43,7 +43,7 @@ NO_PASSWORD = {
     "/settings/keys/{id}/revoke",
     "/settings/webhooks/{id}/deliveries/{delivery_id}/redeliver",
 }
-#: Start of the paths of pages of a person, and ends of those of pages with a form that writes.
+#: Starts of the paths of pages of a person.
 OF_PERSON = ("/sign-out", "/password", "/confirm", "/companies", "/account")
 #: Role -> the rights that it has.
 MAY = {

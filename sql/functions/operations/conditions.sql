@@ -1,4 +1,4 @@
--- Each condition has a branch here, and its wording in service/monitoring/conditions.py. It reads
+-- Each condition has a branch here, and its wording in service/monitoring/conditions.csv. It reads
 -- the tables and shares no code with the claims of the workers. A state that is normal for a moment
 -- is a condition when it lasts longer than `age`.
 --
