@@ -263,7 +263,7 @@ class KeyRing(Loop):
 
 
 def _client(owner: Owner) -> Hashable:
-    """Return the client of the fair queues that an owner is: a company by its id, as in pages."""
+    """Return the owner as a client of the fair queues: a company by its id, as pages set it."""
     return owner.id if owner.kind == COMPANY.owner else owner
 
 

@@ -37,9 +37,8 @@ ERROR_PAUSE = 0.5  # seconds after a round that failed
 LONGEST_SLEEP = 5.0  # seconds; notifications can be lost
 SHORTEST_SLEEP = 0.02  # seconds; due work may be claimed by another process
 SUSPECT_SLEEP = 0.5  # seconds, while a suspect is handled: due suspects wait for it
-#: Suspects are submissions whose earlier handling gave no result. A process handles only this many
-#: at a time: if it crashes, only the one in hand is suspected, and not all that were in hand at the
-#: crash before.
+#: Suspects are submissions whose earlier handling gave no result, as after a crash. A process
+#: handles only this many at a time, so that the next crash counts against these alone.
 MOST_SUSPECTS = 1
 STOP_SECONDS = 25  # limit for running work at a shutdown
 

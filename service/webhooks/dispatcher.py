@@ -37,7 +37,7 @@ from service.webhooks.resolver import Resolver, company_of_attempt
 
 AT_ONCE = 64  # concurrent attempts of one process
 ENDPOINT_AT_ONCE = 8  # concurrent attempts of all processes to one endpoint
-COMPANY_SHARE = 16  # of these for one company; half of it for slow endpoints
+COMPANY_SHARE = 16  # of AT_ONCE, for one company; half of it for slow endpoints
 SLOW_PART = 1 / 3  # of the timeout: a longer attempt marks its endpoint as slow
 FAILURE_STEPS = 15  # of the timeout: a failed connection is recorded at the end of a step
 BEHIND_AT_ONCE = 50  # endpoints for which the feed is read at once

@@ -179,7 +179,7 @@ def apply_changes(doc: SubmittedDocument, changes: Iterable[Change]) -> Submitte
 
 
 def _proceed(submission: Submission, event: Claimed, times: Config) -> list[Command]:
-    """Ask the portal: the sender of a Queued submission, or the poll of an Accepted one."""
+    """Write nothing: the flow that holds the claim sends the submission, or polls it."""
     return []
 
 

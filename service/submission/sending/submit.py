@@ -231,7 +231,7 @@ def is_reissue(row: Row) -> bool:
 
 
 def already_cancelled(kind: DocumentKind) -> Conflict:
-    """Return the error for such a document."""
+    """Return the error for a document that was cancelled and has not changed since."""
     error = states.ALREADY_CANCELLED
     return Conflict(error["message"].format(noun=kind.noun), code=error["code"])
 
