@@ -38,7 +38,7 @@ select name, tin_code, registration_number, registration_type, sst_registration_
 
 -- name: company_tin_keep :exec
 -- Keep the company's TIN unchanged until the transaction ends, for a document that is about to be
--- sent with it.
+-- sent with it: company_lock_alone waits for that.
 select 1 from companies where id = :company_id for key share;
 
 -- name: company_lock_alone :exec

@@ -271,7 +271,7 @@ select d.submission_id, d.number, d.document_hash, c.content
  order by d.id;
 
 -- name: submission_part :exec
--- Move some documents of a submission that was sent into a new one, which keeps the promise and the
+-- Move some documents of a submission that was sent into a new one, which keeps on_absence and the
 -- times of sending.
 with part as (
   insert into submissions (company_id, attempt_key, tin, on_absence, state, split_from,

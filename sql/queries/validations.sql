@@ -1,8 +1,8 @@
 -- Queries of the validation helpers. The checks of codes are {kind}_code_used.
 
 -- name: tin_check_get :one
--- Return the company's own TIN, whether it is verified, and whether the portal recently confirmed
--- the TIN in question: with the identifier, or for a TIN alone with any.
+-- Return the company's own TIN, whether it is verified, and whether the portal confirmed :tin
+-- within :keep: with :id_type and :id_value or, if :id_value is empty, with any of them.
 select c.tin as own_tin,
        c.tin_verified_at is not null as is_verified,
        exists (select from tin_checks t
