@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 #: name -> the state of the process at the failpoint, of a submission
 NAMES = {
-    "before_freeze_commit": "the bytes of a submission are written and not yet committed",
-    "after_freeze_commit": "they are committed, and no request is running",
+    "before_queued_commit": "the bytes of a submission are written and not yet committed",
+    "after_queued_commit": "they are committed, and no request is running",
     "after_merge_commit": "a submission that merges several others is committed in their place",
     "lock_taken": "the process holds the submission's lock, of which there is no row",
     "before_intent_commit": "the intent to send is written and not yet committed",

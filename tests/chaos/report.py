@@ -17,7 +17,7 @@ NAIVE_SHARE = 15  # the naive worker must send more than one in this many docume
 
 #: Failpoints of submissions that a client requests and waits for. In seeds whose portal detects
 #: duplicates, workers make all submissions.
-OF_REQUESTS = ("before_freeze_commit", "after_freeze_commit", "before_reply")
+OF_REQUESTS = ("before_queued_commit", "after_queued_commit", "before_reply")
 #: Counters that every run must bring to a minimum: a run without one of these events has not tested
 #: it.
 WANTED = (

@@ -166,7 +166,7 @@ async def _begin(
             await guard(conn, row)
             record = LockedRecord(company_id, kind, row)
             prepared = await prepare_submission(context, conn, record, order)
-            failpoints.reach("before_freeze_commit")
+            failpoints.reach("before_queued_commit")
     except TRANSIENT_DB_ERRORS:
         async with context.database.reading(company_id) as conn:
             stored = await sql.submission_of_attempt(
@@ -175,7 +175,7 @@ async def _begin(
         if stored is None:
             raise
         prepared = Claim(company_id, stored["id"], stored["fence"])
-    failpoints.reach("after_freeze_commit")
+    failpoints.reach("after_queued_commit")
     if isinstance(prepared, BadRequest):
         raise prepared
     return "Submitting", prepared
