@@ -45,7 +45,7 @@ def print_json(result: object) -> None:
     print(json.dumps(result, default=lambda at: at.isoformat(timespec="milliseconds")))
 
 
-def add_note(parser: argparse.ArgumentParser, purpose: str) -> None:
+def add_note_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Add the required option --note, a text that is not blank."""
 
     def read(text: str) -> str:

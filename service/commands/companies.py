@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from service import json_codec, schema
 from service.commands.cell_registry import claim_tin
-from service.commands.command_line import CommandLine, add_company_option, add_note
+from service.commands.command_line import CommandLine, add_company_option, add_note_option
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database, Owner
@@ -35,7 +35,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--tin", help="the TIN that was confirmed")
     parser = line.add("share-tin", share_tin)
     parser.add_argument("--tin", required=True)
-    add_note(parser, "why it is shared")
+    add_note_option(parser, "why it is shared")
     parser = line.add("unshare-tin", unshare_tin)
     parser.add_argument("--tin", required=True)
     parser = line.add("add-key", add_key)

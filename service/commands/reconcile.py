@@ -10,7 +10,12 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.command_line import CommandLine, add_company_option, add_note, print_json
+from service.commands.command_line import (
+    CommandLine,
+    add_company_option,
+    add_note_option,
+    print_json,
+)
 from service.commands.companies import find_comparable_companies
 from service.config import Config
 from service.db.statements import sql
@@ -65,7 +70,7 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--tin", help="one taxpayer instead of all")
     parser = line.add("resolve-finding", resolve_finding)
     parser.add_argument("ids", type=int, nargs="+", metavar="ID")
-    add_note(parser, "the cause, and what was done about it")
+    add_note_option(parser, "the cause, and what was done about it")
     parser = line.add("resolve-submission", resolve_submission)
     _add_outcome_options(parser)
 
@@ -88,7 +93,7 @@ def _add_outcome_options(parser: argparse.ArgumentParser) -> None:
         const=None,
         help="the portal does not have it",
     )
-    add_note(parser, "how the outcome was found out")
+    add_note_option(parser, "how the outcome was found out")
 
 
 async def _reconcile(
