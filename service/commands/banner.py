@@ -32,7 +32,7 @@ The database has other companies ({companies}), so no demo company was created. 
 """
 #: Can be pasted as often as wanted: each time it creates another invoice.
 TRY = """
-Create an invoice and submit it, then show its status (Valid after about two seconds, with a link):
+Create an invoice and submit it, then show its status (Valid after three seconds, with a link):
 
   ID=$(curl -s "$API/api/invoices" -H "X-API-Key: $KEY" -H 'Content-Type: application/json' -d '{
     "type": "INVOICE", "code": '$(date +%s%N | cut -c1-12)', "submitImmediately": true,
@@ -46,7 +46,7 @@ Create an invoice and submit it, then show its status (Valid after about two sec
                    "unit": {"code": "KGM", "price": 48.50, "count": 2},
                    "taxDetails": [{"taxType": "02", "taxRate": {"percentage": 8}}],
                    "originCountry": "MYS"}]}' | grep -o '"id":[0-9]*' | cut -d: -f2)
-  sleep 3; curl -s "$API/api/invoices/$ID" -H "X-API-Key: $KEY"; echo
+  sleep 4; curl -s "$API/api/invoices/$ID" -H "X-API-Key: $KEY"; echo
   curl -s "$API/api/invoices/$ID/submitted-documents" -H "X-API-Key: $KEY"; echo
 """
 
