@@ -5,12 +5,11 @@ from functools import partial
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.numbers import read_number
 from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION, run_personal
 from service.db.statements import sql
 from service.errors import NotFound
-from service.http.forms import FORM
+from service.http.forms import FORM, read_number
 
 PAGES = Pages()
 page = partial(PAGES.add, right=PERSON)

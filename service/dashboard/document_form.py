@@ -15,9 +15,8 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
-from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, Failed
-from service.http.forms import FORM
+from service.http.forms import FORM, read_decimal, read_number
 from service.json_types import Json, JsonMapping, JsonObject
 
 MOST_LINES = 100  # that a form shows; the API accepts more

@@ -17,7 +17,6 @@ from service.api.pagination import Page
 from service.api.records import read_ids
 from service.dashboard import pages
 from service.dashboard.formats import amount, listed_party
-from service.dashboard.numbers import read_number
 from service.dashboard.operations import (
     ETAG,
     SHOWN,
@@ -46,7 +45,7 @@ from service.documents import codes, money, printing, states
 from service.documents.rows import Row
 from service.errors import ValidationError
 from service.http.access import read_own
-from service.http.forms import FORM
+from service.http.forms import FORM, read_number
 from service.json_types import JsonMapping, JsonObject
 from service.offload import offload
 from service.schema import name_in_record

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from service import json_codec
-from service.dashboard.numbers import read_number
 from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
 from service.http.access import shared_connection
+from service.http.forms import read_number
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
 

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from service.dashboard import pages, people
 from service.dashboard.links import NewLink, insert_link
-from service.dashboard.numbers import read_number
 from service.dashboard.operations import Answer
 from service.dashboard.pages import zone_of
 from service.dashboard.repetition import run_once, take_secrets
@@ -19,7 +18,7 @@ from service.db.transactions import Owner
 from service.errors import NotFound
 from service.http import api_keys, app_keys
 from service.http.access import company_transaction
-from service.http.forms import FORM
+from service.http.forms import FORM, read_number
 from service.http.idempotency import store_response_without
 from service.http.responses import success_response
 from service.json_types import JsonMapping

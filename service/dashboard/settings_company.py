@@ -3,7 +3,6 @@
 from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
-from service.dashboard.numbers import read_decimal, read_number
 from service.dashboard.operations import Answer, read_company, read_tagged
 from service.dashboard.pages import TEXTS, PageRoute, redirect
 from service.dashboard.repetition import call_once
@@ -12,7 +11,7 @@ from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, Settings
 from service.db.statements import sql
 from service.documents import codes
 from service.http.access import read_own
-from service.http.forms import FORM, FormFields
+from service.http.forms import FORM, FormFields, read_decimal, read_number
 from service.json_types import JsonMapping, JsonObject
 
 COMPANY = "/api/companies"

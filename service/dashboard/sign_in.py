@@ -7,7 +7,6 @@ from aiohttp import web
 
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link
-from service.dashboard.numbers import read_number
 from service.dashboard.pages import (
     FORM_KEY,
     FORM_TOKEN,
@@ -36,7 +35,7 @@ from service.errors import ApiError, NotFound, TooManyRequests, Unauthorized, re
 from service.http import app_keys
 from service.http.access import identify
 from service.http.client_address import SENDER
-from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form
+from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form, read_number
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.json_types import JsonMapping

@@ -1,4 +1,4 @@
-"""Reading of forms, in one place for all pages.
+"""Reading of forms and of the numbers in them, in one place for all pages.
 
 Type, charset, size and number of fields are checked before the fields are decoded. A form that no
 page of the service could have sent is rejected.
@@ -7,6 +7,7 @@ page of the service could have sent is rejected.
 import re
 from binascii import a2b_qp
 from dataclasses import dataclass
+from decimal import Decimal
 
 from aiohttp import web
 from multidict import MultiDict, MultiDictProxy
@@ -47,6 +48,7 @@ _TYPE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
 
 
 async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
@@ -97,3 +99,17 @@ def _decode(raw: bytes, most: int) -> str:
     if "\0" in text:
         raise BadRequest(NOT_TEXT)
     return text
+
+
+def read_number(text: str, digits: int) -> int | None:
+    """Return a natural number of at most `digits` digits, or None for another text."""
+    return int(text) if re.fullmatch(f"[0-9]{{1,{digits}}}", text, re.ASCII) else None
+
+
+def read_decimal(text: str) -> int | Decimal | str:
+    """Return a number without its commas, or another text as it is: the API reports it."""
+    plain = text.replace(",", "")
+    if not _DECIMAL.fullmatch(plain):
+        return text
+    number = Decimal(plain)
+    return int(number) if number == number.to_integral_value() else number
