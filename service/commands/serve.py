@@ -37,8 +37,7 @@ from service.db.statements import sql
 from service.db.transactions import Database, connected_database
 from service.errors import OperatorError
 from service.http import app_keys
-from service.http.closing import Site, close_idle_connections, close_port
-from service.http.server import HardenedRunner
+from service.http.server import HardenedRunner, Site, close_idle_connections, close_port
 from service.supervisor import READY, STOPPING, notify_supervisor
 
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.

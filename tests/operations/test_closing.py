@@ -8,9 +8,15 @@ import pytest
 from aiohttp import web
 
 from service.config import read_config
-from service.http import app_keys, closing
-from service.http.closing import Site, close_idle_connections, close_port
-from service.http.server import Connection, HardenedRunner
+from service.http import app_keys
+from service.http import server as http_server
+from service.http.server import (
+    Connection,
+    HardenedRunner,
+    Site,
+    close_idle_connections,
+    close_port,
+)
 from tests.conftest import patience
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -80,7 +86,7 @@ async def test_connection_that_waits_while_the_port_closes_is_served(server: Ser
 async def test_request_that_arrives_while_idle_connections_close_is_answered(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "PARTING_SECONDS", 0)
+    monkeypatch.setattr(http_server, "PARTING_SECONDS", 0)
     used, idle = await server.connect_idle(), await server.connect_idle()
     await server.site.stop()
     used.sendall(REQUEST)
