@@ -1,11 +1,17 @@
-"""Preflight, submit, cancel and submitted documents of every kind of document."""
+"""Preflight, submit, cancel and submitted documents of every kind of document.
+
+The operations of a document belong to the group of its kind.
+"""
 
 from functools import partial
 
 from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
-from service.api.operation import ErrorResponse, Operation
+from service.api.filters import some_of
+from service.api.operation import ErrorResponse, Group, Operation
+from service.api.pagination import PAGE, read_page
+from service.api.records import page_response
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
@@ -24,6 +30,9 @@ from service.submission.machine.failures import refuse_cancellation, refuse_subm
 from service.submission.sending.preflight import preflight_document
 from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
+
+GROUP = Group("Submitted documents")
+FILTERS = (some_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
 
 CANCELLED = "The submitted document has been cancelled."
 SUBMITTED_DOCUMENT = "Submitted document"
@@ -192,3 +201,25 @@ async def get_submitted_document(kind: DocumentKind, request: web.Request) -> we
     )
     record = or_not_found(row, kind.title)["record"]
     return responses.record_response(request, or_not_found(record, SUBMITTED_DOCUMENT))
+
+
+@Operation(
+    GROUP,
+    "GET /api/submitted-documents",
+    "List the submitted documents of the company",
+    "SubmittedDocumentList",
+    query=(*PAGE, *FILTERS),
+    description="Of all invoices, notes and consolidated invoices, newest first. "
+    "`status=NotSent,Rejected,Invalid` lists the documents that did not become Valid.",
+)
+async def list_company_documents(request: web.Request) -> web.Response:
+    page = read_page(request, FILTERS)
+    statuses = page.filters["status"]
+    row = await read_own(
+        request,
+        sql.submitted_document_list,
+        statuses=statuses.split(",") if statuses else None,
+        per_page=page.per_page,
+        offset=page.offset,
+    )
+    return page_response(page, row)

@@ -21,7 +21,7 @@ from service.api import (
     integrations,
     invoices,
     portal_credentials,
-    submitted_documents,
+    submissions,
     validations,
     webhooks,
 )
@@ -35,7 +35,7 @@ HANDLERS = (
     invoices,
     adjustment_notes,
     consolidated_invoices,
-    submitted_documents,
+    submissions,
     validations,
     code_tables,
     companies,
