@@ -30,9 +30,9 @@ async def invite_user(
     """
     if not people.is_email(person["email"]) or not person["name"].strip():
         raise OperatorError("An e-mail address and a name are required.")
-    invited = await people.invite(database, company_id, people.Person(**person), role)
-    link = await make_link(database, config.public_url, NewLink(invited.user_id, company_id))
-    return {"user_id": invited.user_id, "link": link}
+    user_id, _ = await people.invite(database, company_id, people.Person(**person), role)
+    link = await make_link(database, config.public_url, NewLink(user_id, company_id))
+    return {"user_id": user_id, "link": link}
 
 
 async def link_user(config: Config, database: Database, email: str) -> JsonObject:

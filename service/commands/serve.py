@@ -285,7 +285,7 @@ async def _prepare_demo(config: Config, database: Database) -> str:
         else:
             company_id = (await add_company(config, database, **DEMO_COMPANY))["id"]
             key = (await add_key(config, database, company_id, "first start"))["key"]
-        owner = await people.invite(database, company_id, DEMO_OWNER, "owner")
-    new = NewLink(owner.user_id, company_id, purpose=SIGN_IN)
+        owner_id, _ = await people.invite(database, company_id, DEMO_OWNER, "owner")
+    new = NewLink(owner_id, company_id, purpose=SIGN_IN)
     link = await make_link(database, config.public_url, new)
     return describe_demo(config, link, company_id, DEMO_COMPANY["name"], key)

@@ -10,6 +10,7 @@ from service.dashboard.sessions import ADMINISTER, OWN, RIGHTS
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.documents.rows import Row
 from service.errors import BadRequest, Conflict, Forbidden, NotFound
 
 MOST_PEOPLE = 200  # of a company, as far as people invite them
@@ -24,20 +25,8 @@ class Person:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """The role of a person in a company, and whether the person has accepted it."""
-
-    role: str
-    is_accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Invited:
-    """A person who was given a role, which is pending until the person accepts it by a link."""
-
-    user_id: int
-    is_accepted: bool
+#: User id -> the person's role in a company and, once it is accepted, when it was.
+Members = Mapping[int, Row]
 
 
 def is_email(text: str) -> bool:
@@ -55,11 +44,12 @@ def may_change(by: str | None, role: str) -> bool:
 
 async def invite(
     database: Database, company_id: int, person: Person, role: str, by: int | None = None
-) -> Invited:
-    """Give a person a role in a company, or another one. A new role is pending.
+) -> tuple[int, bool]:
+    """Give a person a role in a company, or another one.
 
-    `by` is the user who gives it, None for an operator, who may do everything. Raises Forbidden,
-    and Conflict for the last owner.
+    Returns the person's id and whether the role is accepted. A new role is pending until the person
+    accepts it by a link. `by` is the user who gives it, None for an operator, who may do
+    everything. Raises Forbidden, and Conflict for the last owner.
     """
     async with database.company(company_id) as conn:
         name = person.name.strip()
@@ -69,12 +59,12 @@ async def invite(
         accepted = await sql.member_put(
             conn, company_id=company_id, user_id=user_id, role=role, name=name
         )
-    return Invited(user_id, accepted)
+    return user_id, accepted
 
 
 async def change_role(
     database: Database, company_id: int, user_id: int, role: str, by: int
-) -> Invited:
+) -> tuple[int, bool]:
     """Give a person of a company another role. Raises NotFound, BadRequest, and as `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
@@ -87,7 +77,7 @@ async def change_role(
         accepted = await sql.member_put(
             conn, company_id=company_id, user_id=user_id, role=role, name=None
         )
-    return Invited(user_id, accepted)
+    return user_id, accepted
 
 
 async def remove(database: Database, company_id: int, user_id: int, by: int) -> None:
@@ -122,14 +112,14 @@ async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -
         raise Conflict(TEXTS["settings"]["people"]["own_link"])
     await sql.user_lock(conn, user_id=user_id)
     members = await _lock_members(conn, company_id)
-    member = members.get(user_id)
-    _check_change(members, by, user_id, member and member.role)
+    role = members[user_id]["role"] if user_id in members else None
+    _check_change(members, by, user_id, role)
     accepted = await read_companies(conn, user_id)
     if company_id in accepted and len(accepted) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])
 
 
-def _check_change(members: Mapping[int, Member], by: int, user_id: int, role: str | None) -> None:
+def _check_change(members: Members, by: int, user_id: int, role: str | None) -> None:
     """Raise an error if a role may not be changed. `role` is the new one, None to remove a person.
 
     All `members` are locked, so that two owners cannot remove each other at the same time.
@@ -137,7 +127,7 @@ def _check_change(members: Mapping[int, Member], by: int, user_id: int, role: st
     former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
-    changed = [each for each in (former and former.role, role) if each is not None]
+    changed = [each for each in (former["role"] if former else None, role) if each is not None]
     changer = _get_accepted_role(members, by)
     if not all(may_change(changer, each) for each in changed):
         raise Forbidden(TEXTS["errors"]["no_right"])
@@ -157,19 +147,19 @@ async def check_administers(conn: Connection, company_id: int, by: int) -> None:
         raise Forbidden(TEXTS["errors"]["no_right"])
 
 
-def _get_accepted_role(members: Mapping[int, Member], user_id: int) -> str | None:
+def _get_accepted_role(members: Members, user_id: int) -> str | None:
     member = members.get(user_id)
-    return member.role if member and member.is_accepted else None
+    return member["role"] if member and member["accepted_at"] else None
 
 
-def _check_owner_stays(members: Mapping[int, Member], user_id: int) -> None:
+def _check_owner_stays(members: Members, user_id: int) -> None:
     """Raise Conflict if a person is the last owner. Those who have not accepted do not count."""
-    owners = [each for each, held in members.items() if held.role == "owner" and held.is_accepted]
+    owners = [each for each in members if _get_accepted_role(members, each) == "owner"]
     if owners == [user_id]:
         raise Conflict(TEXTS["settings"]["people"]["last_owner"])
 
 
-async def _lock_members(conn: Connection, company_id: int) -> dict[int, Member]:
-    """Lock the people of a company until the transaction ends, and return {user id: member}."""
+async def _lock_members(conn: Connection, company_id: int) -> Members:
+    """Lock the people of a company until the transaction ends, and return them."""
     rows = await sql.members_lock(conn, company_id=company_id)
-    return {row["user_id"]: Member(row["role"], row["accepted_at"] is not None) for row in rows}
+    return {row["user_id"]: row for row in rows}

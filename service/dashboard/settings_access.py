@@ -6,6 +6,7 @@ from functools import partial
 
 from aiohttp import web
 
+from service.api.records import store_created
 from service.dashboard import pages, people
 from service.dashboard.links import NewLink, insert_link
 from service.dashboard.operations import Answer
@@ -19,7 +20,6 @@ from service.errors import NotFound
 from service.http import api_keys, app_keys
 from service.http.access import company_transaction
 from service.http.forms import FORM, read_number
-from service.http.idempotency import store_response_without
 from service.http.responses import success_response
 from service.json_types import JsonMapping
 
@@ -65,9 +65,7 @@ async def _insert_key(name: str, expires_at: datetime | None, request: web.Reque
     async with company_transaction(request) as conn:
         await people.check_administers(conn, company, request[SESSION].user_id)
         await api_keys.insert_key(conn, company, key, name, expires_at)
-        response = success_response(request, "", 201, data={"key": key.text})
-        await store_response_without(request, conn, response, "key")
-    return response
+        return await store_created(request, conn, "", {"key": key.text}, "key")
 
 
 async def _revoke_key(request: web.Request) -> None:
@@ -119,14 +117,14 @@ async def _change_role(request: web.Request) -> Answer:
 
 
 async def _give_role(
-    give: Callable[..., Awaitable[people.Invited]], request: web.Request
+    give: Callable[..., Awaitable[tuple[int, bool]]], request: web.Request
 ) -> web.Response:
     """Give a person a role, and return a one-time link if the role is pending."""
     company, by = request[app_keys.COMPANY], request[SESSION].user_id
-    invited = await give(request.app[app_keys.DATABASE], company, by=by)
-    if invited.is_accepted:
+    user_id, is_accepted = await give(request.app[app_keys.DATABASE], company, by=by)
+    if is_accepted:
         return success_response(request, "", data={})
-    return await _insert_link(invited.user_id, request)
+    return await _insert_link(user_id, request)
 
 
 async def _renew_link(request: web.Request) -> Answer:
@@ -140,9 +138,7 @@ async def _insert_link(user_id: int, request: web.Request) -> web.Response:
         await people.check_link(conn, company, user_id, by)
         base = request.app[app_keys.CONFIG].public_url
         link = await insert_link(conn, base, NewLink(user_id, company, by))
-        response = success_response(request, "", 201, data={"link": link})
-        await store_response_without(request, conn, response, "link")
-    return response
+        return await store_created(request, conn, "", {"link": link}, "link")
 
 
 async def _remove_member(request: web.Request) -> None:

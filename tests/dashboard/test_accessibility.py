@@ -61,7 +61,7 @@ async def links(environment: dict[str, str], company: Company) -> dict[str, str]
         ):
             person = Person(f"{name.replace(' ', '-')}@example.com", "Siti")
             invited = [await invite(database, each.id, person, "member") for each in companies]
-            user_id = invited[0].user_id
+            user_id = invited[0][0]
             if name == "the present password":
                 async with database.across() as conn:
                     await sql.user_set_password(conn, user_id=user_id, password_hash="x")

@@ -113,8 +113,8 @@ async def make_person(config: Config, company_id: int, email: str, role: str) ->
     async with connected_pool(config.database_url, 2) as pool:
         database = Database(pool)
         person = people.Person(email, email.partition("@")[0])
-        invited = await people.invite(database, company_id, person, role)
-        new = NewLink(invited.user_id, company_id)
+        user_id, _ = await people.invite(database, company_id, person, role)
+        new = NewLink(user_id, company_id)
         return await make_link(database, "http://127.0.0.1", new)
 
 
