@@ -5,7 +5,7 @@ notice or with the secret that was made. If it is refused, the page is shown aga
 but without secrets.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlencode
@@ -53,13 +53,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
-    """A page: its path, its template and the values of it, and its forms with their fields."""
+    """A page: its path, its template and the values of it, and its forms."""
 
     path: str
     template: str
     read: Callable[[web.Request], Awaitable[JsonMapping]]
     actions: Sequence[Action] = ()
-    fields: Collection[str] = ()
 
 
 def make_pages(*table: SettingsPage) -> list[PageRoute]:
@@ -112,7 +111,7 @@ async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.
     """Run the form, and go where it leads, or show the page again."""
     outcome = await action.run(request)
     if isinstance(outcome, Answer) and not outcome.is_success:
-        outcome = _read_refusal(page, request, outcome)
+        outcome = _read_refusal(request, outcome)
     if isinstance(outcome, FormRefusal):
         return await _show(page, request, outcome)
     place = (action.leads_to or page.path).format(**request.match_info)
@@ -122,8 +121,8 @@ async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.
     return redirect(f"{place}?{urlencode({**request.query, 'notice': notice})}")
 
 
-def _read_refusal(page: SettingsPage, request: web.Request, answer: Answer) -> FormRefusal:
-    """Return the error of an operation.
+def _read_refusal(request: web.Request, answer: Answer) -> FormRefusal:
+    """Return the error of an operation, with the violations by the fields of the form.
 
     Raises Failed if the record of the path is unknown, or the person has lost the role.
     """
@@ -131,7 +130,7 @@ def _read_refusal(page: SettingsPage, request: web.Request, answer: Answer) -> F
         raise Failed(answer)
     wrong: dict[str, str] = {}
     for path, message in answer.violations.items():
-        name = next((part for part in path.split("/") if part in page.fields), "")
+        name = next((part for part in path.split("/") if part in request[FORM]), "")
         wrong.setdefault(name, message)
     is_at_fields = bool(wrong) and "" not in wrong
     return FormRefusal(answer.status, wrong, None if is_at_fields else answer.message)

@@ -130,7 +130,6 @@ PAGES = make_pages(
         "settings_webhooks.html",
         _read_webhooks,
         (Action("", operation("POST", WEBHOOKS_API, _read_entries)),),
-        ("url", "types"),
     ),
     SettingsPage(
         WEBHOOK,
@@ -151,7 +150,6 @@ PAGES = make_pages(
                 needs_password=False,
             ),
         ),
-        ("url", "types"),
     ),
     SettingsPage(
         "/settings/certificate",
@@ -161,7 +159,6 @@ PAGES = make_pages(
             Action("", operation("PUT", CERTIFICATE, _read_new_certificate), "certificate_stored"),
             Action("/remove", operation("DELETE", CERTIFICATE), "certificate_removed"),
         ),
-        ("certificate", "key", "password"),
     ),
     SettingsPage(
         "/settings/portal",
@@ -180,6 +177,5 @@ PAGES = make_pages(
                 "portal_credentials_removed",
             ),
         ),
-        ("client_id", "client_secret"),
     ),
 )
