@@ -17,7 +17,7 @@ from service.documents import codes
 from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.codes import CodeTable, Validity
 from service.errors import OperatorError
-from service.http.code_lists import make_tables
+from service.http.code_lists import read_tables
 from service.json_types import JsonMapping, JsonObject
 
 #: The start of a file name, in lower case and letters only -> the list in the file
@@ -68,7 +68,7 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
     if config.has_live_portal:
         return
     async with database.across() as conn:
-        tables = make_tables(await sql.code_list_codes(conn))
+        tables = await read_tables(conn)
     address = f"{config.portal_api_base}/_sandbox/code-lists"
     try:
         async with aiohttp.ClientSession(timeout=SANDBOX_TIMEOUT) as session:

@@ -1,10 +1,10 @@
 """The imported code lists: keep the code tables of a process equal to those in the database."""
 
-from collections.abc import Iterable
 from itertools import groupby
 
 import asyncpg
 
+from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.db.transient_errors import TRANSIENT_DB_ERRORS
@@ -34,14 +34,15 @@ class CodeLists(Loop):
             versions = [tuple(row) for row in await sql.code_list_versions(conn)]
             if versions == self._versions:
                 return
-            tables = make_tables(await sql.code_list_codes(conn))
+            tables = await read_tables(conn)
         codes.replace_tables(tables)
         # An import between the two statements has another version, so it is loaded again.
         self._versions = versions
 
 
-def make_tables(rows: Iterable[asyncpg.Record]) -> list[CodeTable]:
-    """Return the tables of imported codes, which are ordered by list, with the built-in codes."""
+async def read_tables(conn: Connection) -> list[CodeTable]:
+    """Return the tables of imported codes with the built-in codes."""
+    rows = await sql.code_list_codes(conn)  # ordered by list
     return [
         codes.add_built_in(_make_table(name, list(listed)))
         for name, listed in groupby(rows, key=lambda row: row["code_list"])

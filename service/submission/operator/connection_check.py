@@ -18,7 +18,7 @@ from service.documents.rows import Row
 from service.documents.states import TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import ApiError, UnknownTin
-from service.http.code_lists import make_tables
+from service.http.code_lists import read_tables
 from service.json_types import JsonMapping
 from service.portal import addresses
 from service.portal.client import Portal
@@ -188,7 +188,7 @@ class ConnectionCheck:
 
     async def _check_code_lists(self) -> CheckStep:
         async with self._context.database.across() as conn:
-            tables = {table.name: table for table in make_tables(await sql.code_list_codes(conn))}
+            tables = {table.name: table for table in await read_tables(conn)}
         used = {**{name: codes.BUILT_IN[name] for name in LONG_LISTS}, **tables}
         loaded = [f"{name}, {len(each.codes)}, of {each.day}" for name, each in used.items()]
         return CheckStep("code lists", "ok", "; ".join(loaded))
