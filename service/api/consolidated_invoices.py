@@ -236,17 +236,19 @@ def _make_terms(
 
 
 def _read_month(body: JsonObject, config: Config) -> consolidation.Period:
-    return _period(date.fromisoformat(f"{body['month'].strip()}-01"), config)
+    return period_of(date.fromisoformat(f"{body['month'].strip()}-01"), config)
 
 
 def _common_period(rows: list[Row], ids: list[int], config: Config) -> consolidation.Period | None:
     """Return the period of the first named invoice that exists, or None."""
     dates = {row["id"]: row["issue_date"] for row in rows}
     first = next((dates[invoice_id] for invoice_id in ids if invoice_id in dates), None)
-    return first and _period(first.astimezone(config.time_zone).date().replace(day=1), config)
+    return first and period_of(first.astimezone(config.time_zone).date(), config)
 
 
-def _period(month: date, config: Config) -> consolidation.Period:
+def period_of(day: date, config: Config) -> consolidation.Period:
+    """Return the month of a day, with the time in which it can be consolidated."""
+    month = day.replace(day=1)
     return consolidation.make_period(month, config.time_zone, config.consolidation_days)
 
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from asyncpg import Record
 
 from service import json_codec
+from service.api.consolidated_invoices import period_of
 from service.config import Config
 from service.dashboard import outcomes, pages
 from service.dashboard.documents import find_document
@@ -17,7 +18,7 @@ from service.dashboard.pages import Pages, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
-from service.documents.consolidation import Period, make_period
+from service.documents.consolidation import Period
 from service.documents.states import CANCEL_WINDOW
 from service.http import app_keys
 from service.http.access import read_own_with
@@ -127,15 +128,11 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> JsonO
     }
 
 
-def _period_of(month: date, config: Config) -> Period:
-    return make_period(month.replace(day=1), config.time_zone, config.consolidation_days)
-
-
 def _find_overdue(now: datetime, config: Config) -> datetime:
     """Return the end of the last month that can no longer be consolidated."""
-    period = _period_of(now.date().replace(day=1) - timedelta(days=1), config)
+    period = period_of(now.date().replace(day=1) - timedelta(days=1), config)
     while now < period.deadline:
-        period = _period_of(period.month - timedelta(days=1), config)
+        period = period_of(period.month - timedelta(days=1), config)
     return period.until
 
 
@@ -168,12 +165,12 @@ def _describe_unclear(rows: Sequence[Record]) -> Iterator[Item]:
 def _describe_consolidation(row: Record, config: Config) -> Iterator[Item]:
     """Yield the sales and the consolidated invoices that must be submitted, or should have been."""
     if row["overdue_since"]:
-        period = _period_of(row["overdue_since"].astimezone(config.time_zone).date(), config)
+        period = period_of(row["overdue_since"].astimezone(config.time_zone).date(), config)
         last = period.until.date() - timedelta(days=1)
         path = f"/invoices?status=Draft,Invalid&issued_from={period.month}&issued_to={last}"
         yield _make_item("overdue", "bad", path, at=period.deadline, **_describe_period(period))
     if row["unsent_month"]:
-        period = _period_of(row["unsent_month"], config)
+        period = period_of(row["unsent_month"], config)
         is_late = row["now"] >= period.deadline
         name, kind = ("unsent_late", "bad") if is_late else ("unsent", "warn")
         path = "/consolidated?status=Draft,Invalid"
