@@ -1,4 +1,4 @@
-"""Adjustment notes: creation for invoices of both kinds, and what all documents have.
+"""Adjustment notes: creation for invoices of both kinds.
 
 Spec: Adjustment notes
 """
@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from service import schema
-from service.api import documents, kinds
+from service.api import documents
 from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
@@ -30,6 +30,9 @@ from service.submission.machine.failures import refuse_note
 
 GROUP = Group("Adjustment notes", NOTE.title)
 
+CREATED = f"{NOTE.title} created."
+CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
+REFERENCE_USED = CONSTRAINTS["adjustment_notes_reference_once"]()
 DOCUMENTS = Documents(
     GROUP,
     NOTE,
@@ -38,10 +41,9 @@ DOCUMENTS = Documents(
     (*document_filters(schema.get_values("note_type"), "NoteType"), *OWN_FILTERS),
     get=sql.adjustment_note_get,
     cancelling="cancel-latest-adjustment-note-submitted",
+    update_errors=(CODE_USED, REFERENCE_USED),
+    submit_errors=(refuse_note(),),
 )
-CREATED = f"{NOTE.title} created."
-CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
-REFERENCE_USED = CONSTRAINTS["adjustment_notes_reference_once"]()
 
 
 def _refuse_note(code: str) -> Forbidden:
@@ -96,6 +98,3 @@ async def _check_target(conn: Connection, company: int, target: Row, target_type
     if target_type != target["type"]:
         message = f"targetInvoiceType must be the type of the invoice, {target['type']}."
         raise ValidationError([violation("/targetInvoiceType", "target", message)])
-
-
-kinds.declare(DOCUMENTS, (CODE_USED, REFERENCE_USED), submit_errors=(refuse_note(),))

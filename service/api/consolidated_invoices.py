@@ -1,12 +1,10 @@
-"""Consolidated invoices: plan, create, list, get, delete, export, and notes for them. Portal: 13"""
+"""Consolidated invoices: plan, summarize and create. Portal: 13"""
 
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from aiohttp import web
 
-from service.api import kinds
-from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import Documents
 from service.api.filters import document_filters
 from service.api.operation import Group, Operation
@@ -189,10 +187,6 @@ async def summarize_consolidation(request: web.Request, body: JsonObject) -> web
         "refusals": [_describe_refusal("/month", *refusal) for refusal in refusals],
     }
     return responses.json_response({"data": data})
-
-
-kinds.declare(DOCUMENTS)
-declare_note_creation(DOCUMENTS)
 
 
 async def _read_request(

@@ -1,6 +1,6 @@
 """Documents of every kind as resources: create, list, get, update, delete and export.
 
-The modules of the kinds declare their operations with these functions. Spec: Invoices
+table.py declares the operations of all kinds with these functions. Spec: Invoices
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ class Documents:
 
     `schema` is that of a record, and the start of the names of the other schemas. `get` is the
     statement of a single record, which can have more members than a record of a list. `cancelling`
-    is the last segment of the path that cancels.
+    is the last segment of the path that cancels. `update_errors` and `submit_errors` are those that
+    other kinds do not have.
     """
 
     group: Group
@@ -69,6 +70,8 @@ class Documents:
     filters: tuple[QueryParameter, ...]
     get: Statement
     cancelling: str = "cancel-latest-invoice-submitted"
+    update_errors: tuple[ApiError, ...] = ()
+    submit_errors: tuple[ApiError, ...] = ()
 
     @property
     def record_path(self) -> str:
@@ -159,8 +162,7 @@ async def list_of_document(
 # Changes
 
 
-def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
-    """Declare the operation that updates a document. `errors` are those of the kind."""
+def declare_update(documents: Documents) -> None:
     kind = documents.kind
     Operation(
         documents.group,
@@ -169,7 +171,7 @@ def declare_update(documents: Documents, errors: tuple[ApiError, ...]) -> None:
         "Stored" if kind is INVOICE else "Updated",
         message=f"{kind.title} updated.",
         body=f"{kind.name}_update",
-        errors=(locked_error(kind, "updated"), *errors),
+        errors=(locked_error(kind, "updated"), *documents.update_errors),
         description=f"{REPLACES} {SUBMITS}" if kind is INVOICE else REPLACES,
         name=f"update_{kind.name}",
     )(partial(update_document, documents))

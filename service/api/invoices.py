@@ -1,10 +1,8 @@
-"""Invoices: create, and what all documents have. Spec: Invoices"""
+"""Creation of invoices. Spec: Invoices"""
 
 from aiohttp import web
 
 from service import schema
-from service.api import kinds
-from service.api.adjustment_notes import declare_note_creation
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
@@ -26,6 +24,9 @@ from service.submission.sending import submit
 
 GROUP = Group("Invoices", INVOICE.title)
 
+CREATED = f"{INVOICE.title} created."
+CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
+REFERENCE_USED = CONSTRAINTS["invoices_reference_once"]()
 DOCUMENTS = Documents(
     GROUP,
     INVOICE,
@@ -33,10 +34,8 @@ DOCUMENTS = Documents(
     "Invoice",
     (*document_filters(schema.get_values("invoice_type"), "InvoiceType"), *OWN_FILTERS),
     get=sql.invoice_get,
+    update_errors=(in_consolidated_error(), CODE_USED, REFERENCE_USED),
 )
-CREATED = f"{INVOICE.title} created."
-CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
-REFERENCE_USED = CONSTRAINTS["invoices_reference_once"]()
 
 
 @Operation(
@@ -80,7 +79,3 @@ def _created(request: web.Request, draft: Draft, row: Row) -> web.Response:
     """Return the response for a stored draft, with a warning for what is probably wrong."""
     warn_of_doubts(request, draft.doubts, row)
     return success_response(request, CREATED, 201, data={"id": row["id"]})
-
-
-kinds.declare(DOCUMENTS, (in_consolidated_error(), CODE_USED, REFERENCE_USED))
-declare_note_creation(DOCUMENTS)

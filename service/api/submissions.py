@@ -19,7 +19,7 @@ from service.documents.body_checks import parse_document_instant
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.rows import Row
-from service.errors import ApiError, BadRequest, Conflict, Forbidden, make_reason
+from service.errors import BadRequest, Conflict, Forbidden, make_reason
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
 from service.http.requests import check_if_match, not_found, or_not_found, read_path_id
@@ -50,11 +50,8 @@ SUBMIT_ERRORS = (
 )
 
 
-def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
-    """Declare the operations that submit and cancel a kind of document.
-
-    `submit_errors` are the errors of a submission that other kinds do not have. Spec: Endpoints
-    """
+def declare(documents: Documents) -> None:
+    """Declare the operations that submit and cancel a kind of document. Spec: Endpoints"""
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
     # A cancelled consolidated invoice is never sent again.
     reissue_errors = () if kind is CONSOLIDATED else (already_cancelled(kind),)
@@ -75,7 +72,7 @@ def declare(documents: Documents, submit_errors: tuple[ApiError, ...]) -> None:
         "Success",
         message=states.SUBMITTED.format(noun=kind.noun),
         body="submit",
-        errors=(*SUBMIT_ERRORS, *reissue_errors, *submit_errors),
+        errors=(*SUBMIT_ERRORS, *reissue_errors, *documents.submit_errors),
         description="Waits for the portal to accept it. A submitted document is not sent again. "
         "While the outcome of a submission is unknown, the response is a 400 and the document "
         "stays locked; a repeated request joins the running submission.",

@@ -1,4 +1,7 @@
-"""The table of all operations: their routes, and their description."""
+"""The table of all operations: their routes, and their description.
+
+The operations that all kinds of documents have are declared here, after those of a kind alone.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,12 +18,15 @@ from service.api import (
     companies,
     consolidated_invoices,
     docs,
+    documents,
     einvoice_requests,
     events,
     health,
     integrations,
     invoices,
+    links,
     portal_credentials,
+    printing,
     submissions,
     validations,
     webhooks,
@@ -48,6 +54,19 @@ HANDLERS = (
     health,
     docs,
 )
+
+
+for _kind in (invoices, adjustment_notes, consolidated_invoices):
+    _documents = _kind.DOCUMENTS
+    documents.declare_reading(_documents)
+    if _kind is not consolidated_invoices:  # which cannot be updated
+        documents.declare_update(_documents)
+    documents.declare_deletion(_documents)
+    submissions.declare(_documents)
+    printing.declare(_documents)
+    links.declare(_documents)
+    if _kind is not adjustment_notes:
+        adjustment_notes.declare_note_creation(_documents)
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation for module in HANDLERS for operation in module.GROUP.operations
