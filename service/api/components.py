@@ -81,7 +81,7 @@ class Components:
         for combined in ("allOf", "anyOf"):
             if combined in schema:
                 return self.make_example(schema[combined][0])
-        kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
+        kind = _types_of(schema)[0]
         if kind == "object":
             members = schema.get("properties", {})
             return {name: self.make_example(members[name]) for name in schema.get("required", ())}
@@ -189,7 +189,7 @@ def _read_sources(files: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
 
 
 def _definition_name(stem: str, name: str) -> str:
-    return component_name(name) if stem in SHARED else component_name(stem) + component_name(name)
+    return component_name(name if stem in SHARED else f"{stem}_{name}")
 
 
 def _rewrite(part: Json, stem: str) -> Any:
@@ -205,7 +205,7 @@ def _rewrite(part: Json, stem: str) -> Any:
         if key == "$ref"
         else _rewrite(value, stem)
         for key, value in part.items()
-        if not (key == "$comment" and isinstance(value, str))
+        if key != "$comment"
     }
 
 

@@ -232,16 +232,13 @@ def _responses(operation: Operation, components: Components) -> JsonObject:
     if operation.is_record:
         responses["304"] = {"description": "Not changed.", "headers": _headers(*names, "ETag")}
     by_status: dict[int, list[ErrorResponse]] = {}
-    for error in _errors(operation):
+    shared = map(operation.describe_error, _shared_errors(operation))
+    for error in (*operation.own_errors(), *shared):
         by_status.setdefault(error.status, []).append(error)
     for status, errors in sorted(by_status.items()):
-        more = STATUS_HEADERS.get(status, ())
-        described = {
-            "description": f"{HTTPStatus(status).phrase}.",
-            "headers": _headers(*names, *more),
-        }
         responses[str(status)] = {
-            **described,
+            "description": f"{HTTPStatus(status).phrase}.",
+            "headers": _headers(*names, *STATUS_HEADERS.get(status, ())),
             "content": {JSON: _describe_errors(errors, components)},
         }
     return responses
@@ -265,13 +262,8 @@ def _success(operation: Operation, names: Iterable[str], components: Components)
     return {**described, "content": {JSON: {"schema": schema, "example": example}}}
 
 
-def _errors(operation: Operation) -> Iterator[ErrorResponse]:
-    """Yield the operation's own errors, then those that it shares by rule."""
-    yield from operation.own_errors()
-    yield from map(operation.describe_error, _shared_errors(operation))
-
-
 def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
+    """Yield the errors that an operation has by rule."""
     if operation.surface is not PUBLIC:
         yield from INTEGRATION_LIMITED if operation.surface is INTEGRATION else LIMITED
     keyed = TAKES_HEADER["Idempotency-Key"](operation)
