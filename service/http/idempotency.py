@@ -91,12 +91,15 @@ SEAL: web.RequestKey[Callable[[bytes], bytes]] = web.RequestKey("seal")
 async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Replay the response to a repetition. Otherwise run the handler and store its response.
 
-    Raises KeyReused for the key with another body, Conflict while the first request is running.
+    Raises BadRequest for an invalid key, KeyReused for the key with another body, Conflict while
+    the first request is running.
     """
     text, owner = header(request, HEADER), _find_owner(request)
     if text is None or request.method != "POST" or owner is None:
         return await retry(handler, request)
-    key = _read_key(request, owner, text)
+    if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
+        raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
+    key = _key_of(owner, f"POST {request.path}", text)
     body_sha256 = hashlib.sha256(await read_raw(request)).digest()
     return await _run(request, handler, IdempotencyClaim(owner, key, uuid.uuid4(), body_sha256))
 
@@ -110,7 +113,7 @@ async def run_form(
     for other fields after a success, Conflict while the first request is running.
     """
     owner = Owner("company", request[app_keys.COMPANY])
-    key = _read_key(request, owner, text)
+    key = _key_of(owner, f"{request.method} {request.path}", text)
     claim = IdempotencyClaim(owner, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
     return await _run(request, handler, claim)
 
@@ -204,13 +207,6 @@ def _find_owner(request: web.Request) -> Owner | None:
         return None
     owners = app_keys.OWNERS.items()
     return next((Owner(kind, request[key]) for kind, key in owners if key in request), None)
-
-
-def _read_key(request: web.Request, owner: Owner, text: str) -> dict[str, object]:
-    """Return the variables owner, route and key. Raises BadRequest for an invalid key."""
-    if not 0 < len(text) <= LONGEST_KEY or not text.isprintable():
-        raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
-    return _key_of(owner, f"{request.method} {request.path}", text)
 
 
 def _key_of(owner: Owner, route: str, text: str) -> dict[str, object]:

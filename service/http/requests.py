@@ -102,7 +102,10 @@ async def warn_of_removed(request: web.Request, stored: str, changes: JsonObject
     """
     objects = {name: value for name, value in changes.items() if isinstance(value, dict)}
     if objects:
-        _add_warnings(request, await offload(len(stored), _find_removed, stored, objects))
+        removed = await offload(
+            len(stored), lambda: schema.find_removed(read_stored_body(stored), objects)
+        )
+        _add_warnings(request, removed)
 
 
 def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: Row) -> None:
@@ -118,10 +121,6 @@ def warn_of_doubts(request: web.Request, doubts: Iterable[Doubt], row: Row) -> N
 def _add_warnings(request: web.Request, found: list[dict[str, str]]) -> None:
     if found:
         request[app_keys.WARNINGS] = [*request.get(app_keys.WARNINGS, ()), *found]
-
-
-def _find_removed(stored: str, changes: JsonObject) -> list[dict[str, str]]:
-    return schema.find_removed(read_stored_body(stored), changes)
 
 
 #: Start of a schema's name -> the places of codes in its bodies.
