@@ -37,7 +37,7 @@ from service.dashboard.outcomes import (
     describe_notice,
     describe_submitting,
 )
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import Pages, find_notice, redirect, render
 from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, SESSION, WRITE
 from service.db.statements import sql
@@ -250,7 +250,8 @@ async def show_document(
         warnings=_choose_warnings(request, checks),
         failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
         submitting=await _describe_submitting(kind, request, record),
-        notice=describe_notice(request.query.get("notice", ""), record, has_findings),
+        notice=describe_notice(request.query.get("notice", ""), record, has_findings)
+        or find_notice(request),
         checks=checks,
         activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),

@@ -17,15 +17,12 @@ FOR_ADMINISTRATOR = ("Certificate", "UnknownMember")
 
 
 def describe_notice(notice: str, record: JsonMapping, has_findings: bool) -> Notice | None:
-    """Return the sentence about what an action has led to, or None if there is none.
+    """Return the sentence about what an action has led to, or None for another notice.
 
     `notice` names the action. `record` is the document as it is now. `has_findings` is true if the
     page shows why the submission failed.
     """
-    texts, status = TEXT["notices"].get(notice), record["status"]
-    if texts is None:
-        text = TEXTS["notices"].get(notice)
-        return text and Notice(text)
+    texts, status = TEXT["notices"].get(notice, {}), record["status"]
     has_failed = notice in ("submit", "save_submit") and status not in LOCKED
     if has_failed and not has_findings:
         status = "without_findings"
