@@ -1,6 +1,6 @@
 """HTML pages from the templates of a folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,12 @@ _contexts: ContextVar[list[_Context]] = ContextVar("contexts")
 
 
 def make_environment(
-    folder: Path, filters: Mapping[str, Callable[..., object]], **values: object
+    folder: Path, filters: Iterable[Callable[..., object]], **values: object
 ) -> jinja2.Environment:
-    """Return the environment of the templates in a folder. All of them see `values`."""
+    """Return the environment of the templates in a folder. All of them see `values`.
+
+    A filter has the name of its function.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -38,7 +41,7 @@ def make_environment(
         lstrip_blocks=True,
     )
     environment.context_class = _Context
-    environment.filters.update(filters)
+    environment.filters.update((each.__name__, each) for each in filters)
     environment.globals.update(values)
     return environment
 

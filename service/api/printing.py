@@ -63,9 +63,7 @@ FILTERS = (
     printing.facts,
     printing.address,
 )
-ENVIRONMENT = templates.make_environment(
-    FOLDER, {function.__name__: function for function in FILTERS}, style=STYLE, policy=POLICY
-)
+ENVIRONMENT = templates.make_environment(FOLDER, FILTERS, style=STYLE, policy=POLICY)
 
 
 def declare(documents: Documents) -> None:

@@ -1,7 +1,6 @@
 """The audit log in words: who did what, and the old and new values."""
 
 import re
-from collections.abc import Callable, Mapping
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
@@ -93,6 +92,3 @@ def _describe_value(name: str, value: object, zone: ZoneInfo) -> str | None:
     if _INSTANT.search(name):
         return when(str(value), zone)
     return _isolate(value)
-
-
-FILTERS: Mapping[str, Callable[..., object]] = {"activity": describe, "changes": describe_changes}

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -155,20 +155,17 @@ def portal_field(path: str) -> str:
     return ", ".join(words) or path
 
 
-FILTERS: Mapping[str, Callable[..., object]] = {
-    function.__name__: function
-    for function in (
-        amount,
-        plain,
-        when,
-        day,
-        span,
-        count,
-        listed_party,
-        party_facts,
-        field_name,
-        portal_field,
-        month,
-        printing.tax_name,
-    )
-}
+FILTERS = (
+    amount,
+    plain,
+    when,
+    day,
+    span,
+    count,
+    listed_party,
+    party_facts,
+    field_name,
+    portal_field,
+    month,
+    printing.tax_name,
+)

@@ -342,10 +342,9 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
 
 @cache
 def _environment() -> jinja2.Environment:
-    filters = {**formats.FILTERS, **activity.FILTERS, "fill": _fill}
     return templates.make_environment(
         FOLDER / "templates",
-        filters,
+        (*formats.FILTERS, activity.describe, activity.describe_changes, fill),
         t=TEXTS,
         asset=asset_path,
         confirmation=confirmation_path,
@@ -353,7 +352,7 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _fill(text: str, **values: object) -> Markup:
+def fill(text: str, **values: object) -> Markup:
     """Insert values into a text of TEXTS. The values are escaped."""
     return Markup(text).format(**values)
 

@@ -34,7 +34,7 @@ def uncollected() -> Iterator[None]:
 def test_rendering_frees_its_values_at_once(tmp_path: Path) -> None:
     (tmp_path / "parts.html").write_text(PARTS)
     (tmp_path / "page.html").write_text(PAGE)
-    environment = templates.make_environment(tmp_path, {})
+    environment = templates.make_environment(tmp_path, ())
     for _ in range(2):  # The templates are compiled once.
         record = Record()
         shown = weakref.ref(record)
