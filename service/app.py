@@ -12,9 +12,8 @@ from service.api import health
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
-from service.dashboard import sharing
+from service.dashboard import sharing, sign_in
 from service.dashboard.pages import render_error
-from service.dashboard.sign_in import SIGN_IN, SignIn
 from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
 from service.db.pool import BACKGROUND_CONNECTIONS
@@ -62,8 +61,6 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app[app_keys.ERROR_PAGE] = render_error
-    app[SIGN_IN] = SignIn()
-    app[sharing.LIMITER] = limits.RateLimiter(sharing.PER_MINUTE)
     routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.GROUP.operations)
     app.add_routes(routes)
     app.on_response_prepare.append(add_headers)
@@ -90,6 +87,9 @@ def _set_limits(app: web.Application, config: Config) -> None:
         limits.PART_SECONDS,
     )
     app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget()
+    app[sharing.LIMITER] = limits.RateLimiter(sharing.PER_MINUTE)
+    app[sign_in.TRIES] = limits.RateLimiter(sign_in.TRIES_PER_MINUTE)
+    app[sign_in.ACCOUNT_TRIES] = limits.RateLimiter(sign_in.TRIES_PER_HOUR, 3600)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -6,10 +6,10 @@ session up, so that it ends in all processes at the same time.
 
 import base64
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import web
 
@@ -18,7 +18,6 @@ from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
-from service.http.access import shared_connection
 from service.http.forms import read_number
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
@@ -96,7 +95,6 @@ class Session:
 
 
 SESSION = web.RequestKey("dashboard_session", Session)
-Found = TypeVar("Found")
 
 
 def make_form_token(secret: bytes, company_id: int) -> str:
@@ -129,14 +127,6 @@ def cookie_name(request: web.Request) -> str:
 def is_secure(request: web.Request) -> bool:
     """Return whether people reach the service by HTTPS."""
     return request.app[app_keys.CONFIG].public_url.startswith("https:")
-
-
-async def run_personal(
-    request: web.Request, work: Callable[..., Awaitable[Found]], **values: object
-) -> Found:
-    """Return the result of a statement or of `work` about people, which belong to no company."""
-    async with shared_connection(request) as conn:
-        return await work(conn, **values)
 
 
 async def get_session(database: Database, token: str) -> Session | None:

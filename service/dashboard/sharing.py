@@ -27,7 +27,7 @@ from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
 from service.http import app_keys
-from service.http.access import identify, read_own, shared_connection
+from service.http.access import identify, read_own, run_shared
 from service.http.client_address import SENDER
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
@@ -68,8 +68,8 @@ async def _enter(request: web.Request, purpose: str) -> JsonMapping:
     """Return the link of the path, and give the request its company. Raises NotFound."""
     if wait := request.app[LIMITER].take(request[SENDER].group):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
-    async with shared_connection(request) as conn:
-        row = await sql.document_link_of(conn, wanted=digest_of(request.match_info["token"]))
+    digest = digest_of(request.match_info["token"])
+    row = await run_shared(request, sql.document_link_of, wanted=digest)
     if row is None or row["purpose"] != purpose:
         raise NotFound(TEXTS["gone"])
     request[app_keys.COMPANY] = row["company_id"]

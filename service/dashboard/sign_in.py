@@ -1,12 +1,12 @@
 """Sign-in by password or one-time link, sign-out, the password, and the choice of a company."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from aiohttp import web
 
 from service.dashboard import links, pages, people
-from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link
+from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link, Role
 from service.dashboard.pages import (
     FORM_KEY,
     FORM_TOKEN,
@@ -21,19 +21,19 @@ from service.dashboard.sessions import (
     PERSON,
     SESSION,
     NewSession,
+    Session,
     SignInNeeded,
     begin_session,
     cookie_name,
     get_session,
     is_secure,
     read_form_token,
-    run_personal,
     set_cookie,
 )
 from service.db.statements import sql
 from service.errors import ApiError, NotFound, TooManyRequests, Unauthorized, retry_after
 from service.http import app_keys
-from service.http.access import identify
+from service.http.access import identify, run_shared
 from service.http.client_address import SENDER
 from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form, read_number
 from service.http.limits import RateLimiter
@@ -44,22 +44,13 @@ from service.offload import offload, run_in_thread
 PAGES = Pages()
 page = PAGES.add
 
-#: Tries of passwords of one person from one network, and of one client address.
+#: Tries of passwords in this process: of one person from one network, and of one client address.
+TRIES = web.AppKey("sign_in_tries", RateLimiter)
 TRIES_PER_MINUTE = 10
 #: Tries of passwords of one person from all networks.
+ACCOUNT_TRIES = web.AppKey("sign_in_account_tries", RateLimiter)
 TRIES_PER_HOUR = 100
 TEXTS = pages.TEXTS["sign_in"]
-
-
-@dataclass(frozen=True, slots=True)
-class SignIn:
-    """The limits of tries of passwords in this process."""
-
-    tries: RateLimiter = field(default_factory=lambda: RateLimiter(TRIES_PER_MINUTE))
-    accounts: RateLimiter = field(default_factory=lambda: RateLimiter(TRIES_PER_HOUR, 3600))
-
-
-SIGN_IN = web.AppKey("sign_in", SignIn)
 
 
 @page("GET", "/sign-in", right=None)
@@ -107,7 +98,7 @@ async def _enter_with_form(request: web.Request, entry: NewSession, secret: byte
         return await _enter(request, entry, target)
     fields = await offload(len(text), parse_form, text.encode(), SESSION_FORM)
     company_id = read_form_token(secret, fields.get(FORM_TOKEN, ""))
-    companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
+    companies = await run_shared(request, links.read_companies, user_id=entry.user_id)
     known = {NO_COMPANY, *companies}
     if company_id not in known or (entry.company_id or company_id) != company_id:
         return await _enter(request, entry, "/?notice=form_left_out")
@@ -145,12 +136,12 @@ async def _find_user(request: web.Request, email: str, password: str) -> JsonMap
     """
     if not people.is_email(email):
         return None
-    state, sender = request.app[SIGN_IN], request[SENDER]
-    _refuse(state.tries.take(sender.group))
-    user = await run_personal(request, sql.user_account, email=email)
+    tries, sender = request.app[TRIES], request[SENDER]
+    _refuse(tries.take(sender.group))
+    user = await run_shared(request, sql.user_account, email=email)
     account = user["account"]
-    _refuse(state.tries.take((account, sender.network)))
-    wait = state.accounts.take(account)
+    _refuse(tries.take((account, sender.network)))
+    wait = request.app[ACCOUNT_TRIES].take(account)
     is_allowed = not wait or await _is_near(request, user["id"])
     is_right = await matches_hash(password, user["password_hash"])
     if is_right and is_allowed:
@@ -172,7 +163,7 @@ async def _is_near(request: web.Request, user_id: int | None) -> bool:
     network = request[SENDER].network
     if network is None:
         return False
-    return await run_personal(
+    return await run_shared(
         request, sql.user_is_near, user_id=user_id, first=network[0], last=network[-1]
     )
 
@@ -183,7 +174,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
     Raises SignInNeeded if the password has changed since it was checked.
     """
     if entry.company_id is None:
-        companies = await run_personal(request, links.read_companies, user_id=entry.user_id)
+        companies = await run_shared(request, links.read_companies, user_id=entry.user_id)
         entry = replace(entry, company_id=next(iter(companies), None))
     token = await begin_session(request.app[app_keys.DATABASE], entry)
     response = redirect(target)
@@ -194,7 +185,7 @@ async def _enter(request: web.Request, entry: NewSession, target: str) -> web.Re
 @page("POST", "/sign-out", right=PERSON)
 async def sign_out(request: web.Request) -> web.Response:
     session = request[SESSION]
-    await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
+    await run_shared(request, sql.session_end, user_id=session.user_id, id=session.id)
     response = redirect("/sign-in?notice=signed_out")
     response.del_cookie(cookie_name(request), secure=is_secure(request), httponly=True)
     return response
@@ -245,7 +236,7 @@ async def _use_link(request: web.Request) -> web.Response:
 async def _find_link(request: web.Request) -> Link:
     """Return the link of the path. Raises NotFound if it cannot be used."""
     digest = digest_of(request.match_info["token"])
-    link = await run_personal(request, links.find_link, digest=digest)
+    link = await run_shared(request, links.find_link, digest=digest)
     if link is None:
         raise NotFound(TEXTS["link_gone"])
     return link
@@ -256,20 +247,22 @@ async def _find_link_error(request: web.Request, link: Link, password: str) -> s
     if link.step == BLOCKED:
         return TEXTS["link_blocked"]
     if link.step == CHOOSE:
-        companies = [role.company_name for role in link.roles]
-        return await _find_weakness(request, password, (link.name, link.email, *companies))
+        return await _find_weakness(request, password, link, link.roles)
     if link.step == CONFIRM:
         user = await _find_user(request, link.email, password)
         return None if user else TEXTS["wrong_current"]
     return None
 
 
-async def _find_weakness(request: web.Request, password: str, names: Iterable[str]) -> str | None:
-    """Return why a new password is too weak, or None.
+async def _find_weakness(
+    request: web.Request, password: str, person: Link | Session, roles: Iterable[Role]
+) -> str | None:
+    """Return why a new password of a person with these roles is too weak, or None.
 
     It takes a while to judge a password. Raises TooManyRequests.
     """
-    _refuse(request.app[SIGN_IN].tries.take(request[SENDER].group))
+    _refuse(request.app[TRIES].take(request[SENDER].group))
+    names = [person.name, person.email, *(role.company_name for role in roles)]
     weakness = await run_in_thread(find_weakness, password, names)
     return TEXTS["weak"][weakness] if weakness else None
 
@@ -295,9 +288,8 @@ async def change_password(request: web.Request) -> web.Response:
     ):
         return await _render_password(request, TEXTS["wrong_current"])
     password = form.get("password", "")
-    roles = await run_personal(request, links.read_roles, user_id=session.user_id)
-    names = [session.name, session.email, *(role.company_name for role in roles)]
-    if error := await _find_weakness(request, password, names):
+    roles = await run_shared(request, links.read_roles, user_id=session.user_id)
+    if error := await _find_weakness(request, password, session, roles):
         return await _render_password(request, error)
     digest = await hash_password(password)
     database = request.app[app_keys.DATABASE]
@@ -332,14 +324,14 @@ async def confirm(request: web.Request) -> web.Response:
         return await _ask_again(request, "confirm.html", error)
     entry = NewSession(session.user_id, user["password_hash"], session.company_id, "confirm")
     response = await _enter_with_form(request, entry, session.form_secret)
-    await run_personal(request, sql.session_end, user_id=session.user_id, id=session.id)
+    await run_shared(request, sql.session_end, user_id=session.user_id, id=session.id)
     return response
 
 
 @page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
     """Return the roles of the person, and the choice of a company."""
-    roles = await run_personal(request, links.read_roles, user_id=request[SESSION].user_id)
+    roles = await run_shared(request, links.read_roles, user_id=request[SESSION].user_id)
     return await render(request, "companies.html", roles=roles)
 
 
@@ -347,7 +339,7 @@ async def _show_company(request: web.Request, company: int | None) -> int | None
     """Show a company from now on. Return None if the person has no accepted role in it."""
     session = request[SESSION]
     key = {"token_sha256": session.digest, "user_id": session.user_id}
-    return await run_personal(request, sql.session_set_company, **key, company=company)
+    return await run_shared(request, sql.session_set_company, **key, company=company)
 
 
 @page("POST", "/companies", right=PERSON)
@@ -365,6 +357,6 @@ async def leave_company(request: web.Request) -> web.Response:
     session, company = request[SESSION], int(request.match_info["id"])
     await people.leave(request.app[app_keys.DATABASE], company, session.user_id)
     if company == session.company_id:
-        companies = await run_personal(request, links.read_companies, user_id=session.user_id)
+        companies = await run_shared(request, links.read_companies, user_id=session.user_id)
         await _show_company(request, next(iter(companies), None))
     return redirect("/companies?notice=left")

@@ -37,9 +37,12 @@ async def _checked_transaction(request: web.Request) -> AsyncIterator[Connection
         yield conn
 
 
-def shared_connection(request: web.Request) -> AbstractAsyncContextManager[Connection]:
-    """Lend a connection without a company: for shared tables and functions."""
-    return request.app[app_keys.DATABASE].across()
+async def run_shared(
+    request: web.Request, work: Callable[..., Awaitable[_Result]], **values: object
+) -> _Result:
+    """Return the result of a statement or of `work` without a company: on people or links."""
+    async with request.app[app_keys.DATABASE].across() as conn:
+        return await work(conn, **values)
 
 
 def read_own(request: web.Request, statement: Statement, **values: object) -> Run:
