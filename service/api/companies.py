@@ -1,4 +1,7 @@
-"""The company of the key: its record and its settings. Spec: Company"""
+"""The company of the key: its record and its settings, its certificate and its own portal client.
+
+Private key and client secret are stored encrypted and never returned. Spec: Company
+"""
 
 from aiohttp import web
 
@@ -6,24 +9,50 @@ from service import json_codec
 from service.api.operation import ErrorResponse, Group, Operation
 from service.api.records import get_own_record
 from service.db.connections import Connection
+from service.db.encryption import PORTAL_SECRET, SIGNING_KEY, MissingSecretKey
 from service.db.statements import sql
 from service.documents import codes
+from service.documents.signing import certificate
 from service.documents.ubl import parties
-from service.errors import CONSTRAINTS, Conflict, reject
+from service.errors import (
+    CONSTRAINTS,
+    BadRequest,
+    Conflict,
+    TooManyRequests,
+    Unavailable,
+    ValidationError,
+    reject,
+    retry_after,
+    violation,
+)
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.idempotency import store_response
-from service.http.requests import check_if_match, or_not_found
+from service.http.requests import check_if_match, not_found, or_not_found
 from service.json_types import JsonObject
+from service.offload import run_in_thread
+from service.portal.logins import Login, OwnClient
+from service.submission import own_clients, signers
+from service.submission.context import SUBMISSION_CONTEXT
+from service.submission.operator import login_check
 
 GROUP = Group("Company")
 
-NOUN = "Company"
+NOUN, CERTIFICATE, CREDENTIALS = "Company", "Signing certificate", "Portal credentials"
+CERTIFICATE_PATH = "/api/companies/signing-certificate"
+CREDENTIALS_PATH = "/api/companies/portal-credentials"
+CERTIFICATE_REMOVED = f"{CERTIFICATE} removed."
+CREDENTIALS_REMOVED = f"{CREDENTIALS} removed."
 TAXES = "default_tax_types_and_rates"
 TIN_IN_USE = (
     "The TIN cannot be changed while documents are being submitted or validated. "
     "Please try again when the portal has validated them."
 )
+BUSY = (
+    "The portal credentials cannot be changed while documents are being submitted, validated or "
+    "cancelled. Please try again when the portal has validated them."
+)
+TOO_MANY_TESTS = "Too many tests of portal credentials, please slow down."
 
 
 @Operation(
@@ -35,7 +64,7 @@ TIN_IN_USE = (
     is_record=True,
 )
 async def get_company(request: web.Request) -> web.Response:
-    return await get_own_record(request, _read_record, NOUN)
+    return await get_own_record(request, _read_company, NOUN)
 
 
 @Operation(
@@ -58,7 +87,7 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))
-        await check_if_match(request, conn, _read_record, company=company)
+        await check_if_match(request, conn, _read_company, company=company)
         _reject_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await sql.lock_tin(conn, tin=parties.normalize_tin(body["tin_code"]))
@@ -70,12 +99,12 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
             verifies_tin=is_automatic and "tin_code" in body,
             **{**row, **_columns(body)},
         )
-        response = responses.json_text_response(await _read_record(conn, company))
+        response = responses.json_text_response(await _read_company(conn, company))
         await store_response(request, conn, response)
         return response
 
 
-async def _read_record(conn: Connection, company: int) -> str:
+async def _read_company(conn: Connection, company: int) -> str:
     record = or_not_found(await sql.company_get(conn, company_id=company), NOUN)
     return f'{{"data":{record}}}'
 
@@ -113,3 +142,176 @@ def _columns(changes: JsonObject) -> JsonObject:
         taxes = [{**tax, "factor_type": "percentage"} for tax in changes[TAXES]]
         columns[TAXES] = json_codec.dumps(taxes)
     return columns
+
+
+# The certificate that signs documents. Portal: 11.1
+
+
+@Operation(
+    GROUP,
+    f"GET {CERTIFICATE_PATH}",
+    "Get the certificate that signs the company's documents",
+    "SigningCertificateAnswer",
+    errors=(not_found(CERTIFICATE),),
+    description="Its names, its validity and a warning, without the private key.",
+    is_record=True,
+)
+async def get_signing_certificate(request: web.Request) -> web.Response:
+    return await get_own_record(request, _read_certificate, CERTIFICATE)
+
+
+@Operation(
+    GROUP,
+    f"PUT {CERTIFICATE_PATH}",
+    "Store a certificate and its private key",
+    "SigningCertificateAnswer",
+    body="signing_certificate_update",
+    errors=(
+        ValidationError([violation("/key", "match", certificate.OTHER_KEY)]),
+        MissingSecretKey(SIGNING_KEY),
+    ),
+    description="Replaces the previous ones. The key is stored encrypted and never returned.",
+)
+async def set_signing_certificate(request: web.Request, body: JsonObject) -> web.Response:
+    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
+    form = body.get("issuer_form", certificate.DEFAULT_FORM)
+    async with database.reading(company) as conn:
+        now = await sql.database_now(conn)
+    texts = body["certificate"], body["key"], body.get("password")
+    # Decrypting a key takes most of a second.
+    signer = await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
+    vault = request.app[SUBMISSION_CONTEXT].signers.vault
+    async with company_transaction(request) as conn:
+        await sql.company_lock(conn, company_id=company)
+        await check_if_match(request, conn, _read_certificate, company=company)
+        await signers.store(conn, vault, company, signer, form)
+        return responses.json_text_response(await _read_certificate(conn, company) or "")
+
+
+@Operation(
+    GROUP,
+    f"DELETE {CERTIFICATE_PATH}",
+    "Remove the certificate and its private key",
+    "Success",
+    message=CERTIFICATE_REMOVED,
+    errors=(not_found(CERTIFICATE),),
+    description="Later documents are signed with the certificate of the service, if it has one.",
+)
+async def delete_signing_certificate(request: web.Request) -> web.Response:
+    company = request[app_keys.COMPANY]
+    async with company_transaction(request) as conn:
+        await sql.company_lock(conn, company_id=company)
+        or_not_found(await _read_certificate(conn, company), CERTIFICATE)
+        await check_if_match(request, conn, _read_certificate, company=company)
+        await sql.signing_certificate_remove(conn, company_id=company)
+    return responses.success_response(request, CERTIFICATE_REMOVED)
+
+
+async def _read_certificate(conn: Connection, company: int) -> str | None:
+    """Return the JSON text of the response, or None if there is no certificate."""
+    record = await signers.stored(conn, company)
+    return json_codec.dumps({"data": record}) if record else None
+
+
+# The client at the portal that is used instead of the operator's. Portal: 2
+
+
+@Operation(
+    GROUP,
+    f"GET {CREDENTIALS_PATH}",
+    "Get the company's own portal credentials, without the secret",
+    "PortalCredentialsAnswer",
+    errors=(not_found(CREDENTIALS),),
+    description="A 404 means that the company uses the operator's client.",
+    is_record=True,
+)
+async def get_portal_credentials(request: web.Request) -> web.Response:
+    return await get_own_record(request, _read_credentials, CREDENTIALS)
+
+
+@Operation(
+    GROUP,
+    f"PUT {CREDENTIALS_PATH}",
+    "Log in to the portal with the company's own client",
+    "PortalCredentialsAnswer",
+    body="portal_credentials_update",
+    errors=(
+        BadRequest(
+            login_check.REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
+        ),
+        MissingSecretKey(PORTAL_SECRET),
+        Conflict(BUSY, code="tin_in_use"),
+        Unavailable(login_check.NOT_TESTED, code="portal_unavailable"),
+    ),
+    description="The portal must accept a login with them. Replaces the previous ones. The secret "
+    "is stored encrypted and never returned.",
+)
+async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.Response:
+    company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
+    if not context.config.secret_key:
+        raise MissingSecretKey(PORTAL_SECRET)
+    login = Login(body["client_id"], body["client_secret"], is_own=True)
+    async with company_transaction(request) as conn:
+        own = OwnClient(await _lock_alone(request, conn, company), login)
+        await _reject_busy(conn, company, own)
+    if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
+        raise TooManyRequests(TOO_MANY_TESTS, retry_after(wait))
+    await login_check.check_login(context, own)
+    async with company_transaction(request) as conn:
+        own = OwnClient(await _lock_alone(request, conn, company), login)
+        await _reject_busy(conn, company, own)
+        await own_clients.store(conn, context.config, company, own)
+        return responses.json_text_response(await _read_credentials(conn, company) or "")
+
+
+@Operation(
+    GROUP,
+    f"DELETE {CREDENTIALS_PATH}",
+    "Remove the company's own portal credentials",
+    "Success",
+    message=CREDENTIALS_REMOVED,
+    errors=(not_found(CREDENTIALS), Conflict(BUSY, code="tin_in_use")),
+    description="The operator's client is used again. It does not see the documents that the "
+    "company sent with its own client.",
+)
+async def delete_portal_credentials(request: web.Request) -> web.Response:
+    company = request[app_keys.COMPANY]
+    async with company_transaction(request) as conn:
+        or_not_found(await _read_credentials(conn, company), CREDENTIALS)
+        await _lock_alone(request, conn, company)
+        # The removal is first: a send waits for it, or the check sees what was sent.
+        or_not_found(await sql.portal_credentials_remove(conn, company_id=company), CREDENTIALS)
+        await _reject_busy(conn, company, None)
+    return responses.success_response(request, CREDENTIALS_REMOVED)
+
+
+async def _lock_alone(request: web.Request, conn: Connection, company: int) -> str:
+    """Lock the company and return its normalised TIN. Raises PreconditionFailed.
+
+    Waits for transactions that are about to send or cancel a document.
+    """
+    await sql.company_lock_alone(conn, company_id=company)
+    await check_if_match(request, conn, _read_credentials, company=company)
+    issuer = await sql.issuer_get(conn, company_id=company)
+    return parties.normalize_tin(issuer["tin_code"])
+
+
+async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) -> None:
+    """Raise Conflict while documents are under way that the new login may not see.
+
+    Another client of the same taxpayer sees them. It may be needed, because the portal no longer
+    accepts the former one. After a removal the operator's client sends what was not received.
+    """
+    row = await sql.portal_credentials_get(conn, company_id=company)
+    if row and own and row["tin"] == own.tin:
+        return
+    work = await sql.company_work(conn, company_id=company)
+    is_under_way = work["is_submitting"] if own else work["is_sent"]
+    if is_under_way or work["is_cancelling"]:  # Another login might not see it.
+        raise Conflict(BUSY, code="tin_in_use")
+
+
+async def _read_credentials(conn: Connection, company: int) -> str | None:
+    """Return the JSON text of the response, or None if there are no credentials."""
+    record = await sql.portal_credentials_record(conn, company_id=company)
+    return f'{{"data":{record}}}' if record else None

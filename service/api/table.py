@@ -13,7 +13,6 @@ from aiohttp.typedefs import Handler
 from service import json_codec, schema
 from service.api import (
     adjustment_notes,
-    certificates,
     code_tables,
     companies,
     consolidated_invoices,
@@ -25,7 +24,6 @@ from service.api import (
     integrations,
     invoices,
     links,
-    portal_credentials,
     printing,
     submissions,
     validations,
@@ -45,8 +43,6 @@ HANDLERS = (
     validations,
     code_tables,
     companies,
-    certificates,
-    portal_credentials,
     einvoice_requests,
     events,
     webhooks,

@@ -61,7 +61,7 @@ def _describe_subject(row: JsonMapping) -> Markup:
 
 def describe_changes(row: JsonMapping, zone: ZoneInfo) -> list[Markup]:
     """Return the changed members of an entry in words, such as: City: from Ipoh to Klang."""
-    changes: JsonMapping = json_codec.loads((row["changes"] or "{}").encode())
+    changes: JsonMapping = json_codec.loads_own(row["changes"] or "{}")
     known = [name for name in LABELS if name in changes]
     described = []
     for name in [*known, *sorted(changes.keys() - LABELS.keys())]:

@@ -75,7 +75,7 @@ async def run_once(request: web.Request, handler: Handler) -> Answer:
 async def find_created(request: web.Request, path: str) -> int | None:
     """Return the id of the record that a POST created for the form of the request, or None."""
     answer = await idempotency.find_answer(request, path, _make_owned_key(request))
-    return None if answer is None else int(json_codec.loads(answer.encode())["data"]["id"])
+    return None if answer is None else int(json_codec.loads_own(answer)["data"]["id"])
 
 
 def show_secrets(request: web.Request, path: str, **query: object) -> web.Response:

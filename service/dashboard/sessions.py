@@ -137,7 +137,7 @@ async def get_session(database: Database, token: str) -> Session | None:
         )
     if row is None:
         return None
-    links_made = json_codec.loads(row["links_made"].encode())
+    links_made = json_codec.loads_own(row["links_made"])
     return Session(token, digest, **{**row, "links_made": links_made})
 
 

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from aiohttp import web
 
+from service.api.companies import CERTIFICATE_PATH, CREDENTIALS_PATH
 from service.api.events import TYPES
-from service.api.portal_credentials import PATH as CREDENTIALS
 from service.dashboard import pages
 from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any, read_tagged
@@ -31,7 +31,6 @@ WEBHOOKS, WEBHOOK = "/settings/webhooks", "/settings/webhooks/{id}"
 WEBHOOKS_API, WEBHOOK_API = "/api/webhooks", "/api/webhooks/{id}"
 DELIVERIES = "/deliveries/{delivery_id}/redeliver"
 ROTATE = f"{WEBHOOK_API}/rotate-secret"
-CERTIFICATE = "/api/companies/signing-certificate"
 MOST = 100  # endpoints on the page; the API allows fewer
 #: (subject, its event types), such as ("invoice", ("invoice.created", ...)).
 GROUPS = tuple(
@@ -80,7 +79,7 @@ def _read_entries(form: FormFields) -> JsonObject:
 
 
 async def _read_certificate(request: web.Request) -> JsonMapping:
-    return {"certificate": await read_if_any(request, CERTIFICATE)}
+    return {"certificate": await read_if_any(request, CERTIFICATE_PATH)}
 
 
 def _read_new_certificate(form: FormFields) -> dict[str, str]:
@@ -93,7 +92,7 @@ async def _read_portal(request: web.Request) -> JsonMapping:
     config = request.app[app_keys.CONFIG]
     return {
         "company": await read_company(request),
-        "credentials": await read_if_any(request, CREDENTIALS),
+        "credentials": await read_if_any(request, CREDENTIALS_PATH),
         "address": config.portal_api_base,
         "is_live": config.has_live_portal,
         "is_intermediary": config.portal_intermediary,
@@ -156,8 +155,10 @@ PAGES = make_pages(
         "settings_certificate.html",
         _read_certificate,
         (
-            Action("", operation("PUT", CERTIFICATE, _read_new_certificate), "certificate_stored"),
-            Action("/remove", operation("DELETE", CERTIFICATE), "certificate_removed"),
+            Action(
+                "", operation("PUT", CERTIFICATE_PATH, _read_new_certificate), "certificate_stored"
+            ),
+            Action("/remove", operation("DELETE", CERTIFICATE_PATH), "certificate_removed"),
         ),
     ),
     SettingsPage(
@@ -168,12 +169,12 @@ PAGES = make_pages(
             Action("", _test_portal, "portal_works", needs_password=False),
             Action(
                 "/credentials",
-                operation("PUT", CREDENTIALS, _read_credentials),
+                operation("PUT", CREDENTIALS_PATH, _read_credentials),
                 "portal_credentials_stored",
             ),
             Action(
                 "/credentials/remove",
-                operation("DELETE", CREDENTIALS),
+                operation("DELETE", CREDENTIALS_PATH),
                 "portal_credentials_removed",
             ),
         ),

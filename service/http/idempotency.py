@@ -189,7 +189,7 @@ async def store_response_without(
 
     A request with SEAL also stores all data, encrypted, until it is shown once.
     """
-    body = json_codec.loads((response.text or "").encode())
+    body = json_codec.loads_own(response.text or "")
     data = {name: member for name, member in body["data"].items() if name not in secrets}
     stored = responses.json_response({**body, "data": data}, response.status)
     sealed = request[SEAL](json_codec.encode(body["data"])) if SEAL in request else None
