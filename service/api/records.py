@@ -94,9 +94,7 @@ async def list_records(
     connection is aborted.
     """
     page = read_page(request, filters, sorts)
-    rows = await _read_page(request, page, name)
-    ids, records = _split(rows)
-    meta = _make_meta(page, rows, ids)
+    ids, records, meta = await _read_page(request, page, name, BUDGET_BYTES)
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     if len(records) == len(ids):
         return responses.json_text_response(f"{head}[{SEPARATOR.join(records)}]}}")
@@ -107,18 +105,21 @@ async def list_records(
 
 async def read_ids(request: web.Request, page: Page, name: str) -> tuple[list[int], JsonObject]:
     """Return the ids of the records of a page, and the `meta` of the list."""
-    rows = await _read_page(request, page, name, budget=0)
-    ids, _ = _split(rows)
-    return ids, _make_meta(page, rows, ids)
-
-
-def _make_meta(page: Page, rows: list[Row], ids: Sequence[int]) -> JsonObject:
-    return page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True), ids)
+    ids, _, meta = await _read_page(request, page, name, budget=0)
+    return ids, meta
 
 
 async def _read_page(
-    request: web.Request, page: Page, name: str, budget: int = BUDGET_BYTES
-) -> list[Row]:
+    request: web.Request, page: Page, name: str, budget: int
+) -> tuple[list[int], list[str], JsonObject]:
+    """Return the ids of a page, its records if they are within the budget, and its `meta`."""
+    rows = await _read_rows(request, page, name, budget)
+    ids = [row["id"] for row in rows if row["id"] is not None]
+    records = [row["record"] for row in rows if row["record"] is not None]
+    return ids, records, page.meta(rows[0]["total"], dict(rows[0]).get("is_exact", True), ids)
+
+
+async def _read_rows(request: web.Request, page: Page, name: str, budget: int) -> list[Row]:
     """Return the rows of the page's statement: total, id and record, the last two may be null."""
     read_newest = partial(read_own, request, sql.by_name[f"{name}_page"], budget=budget)
     search = partial(read_own, request, sql.by_name[f"{name}_search"], budget=budget)
@@ -132,12 +133,6 @@ async def _read_page(
     if page.offset <= FAR_OFFSET:
         return await read_newest(per_page=page.per_page, offset=page.offset)
     return await _read_far_page(read_newest, search, page)
-
-
-def _split(rows: list[Row]) -> tuple[list[int], list[str]]:
-    """Return the ids of a page, and its records if they are within the budget."""
-    ids = [row["id"] for row in rows if row["id"] is not None]
-    return ids, [row["record"] for row in rows if row["record"] is not None]
 
 
 async def _read_far_page(read_newest: _Read, search: _Read, page: Page) -> list[Row]:
