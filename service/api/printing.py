@@ -145,7 +145,7 @@ def _render(
         malay=malay,
         mark=printing.MARKS.get(record["status"]),
         link=link,
-        code=_make_code(link).svg_inline(border=QUIET, omitsize=True, light="#fff")
+        code=make_code(link).svg_inline(border=QUIET, omitsize=True, light="#fff")
         if link
         else None,
         zone=zone,
@@ -161,12 +161,12 @@ async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) 
     if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:
         raise NotFound(NO_LINK.format(noun=kind.noun))
     image = io.BytesIO()
-    _make_code(row["validation_link"]).save(
+    make_code(row["validation_link"]).save(
         image, kind=extension, border=QUIET, scale=PIXELS, light="#fff"
     )
     return web.Response(body=image.getvalue(), content_type=PICTURES[extension])
 
 
-def _make_code(link: str) -> segno.QRCode:
+def make_code(link: str) -> segno.QRCode:
     """Return a QR code that stays readable with 15 % of it damaged."""
     return segno.make_qr(link, error="m")

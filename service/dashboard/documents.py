@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
-import segno
 from aiohttp import web
 from yarl import URL
 
@@ -14,6 +13,7 @@ from service.api import adjustment_notes, consolidated_invoices, invoices, pagin
 from service.api.documents import Documents
 from service.api.filters import DOCUMENT_SORTS
 from service.api.pagination import Page
+from service.api.printing import QUIET, make_code
 from service.api.records import read_ids
 from service.dashboard import pages
 from service.dashboard.formats import amount, listed_party
@@ -259,7 +259,9 @@ async def show_document(
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         created=created,
-        picture=_draw_code(created["url"]) if created else None,
+        picture=make_code(created["url"]).svg_data_uri(scale=4, border=QUIET, light="#fff")
+        if created
+        else None,
         message=message,
         problems=problems,
     )
@@ -306,11 +308,6 @@ async def _describe_submitting(kind: Kind, request: web.Request, record: JsonMap
         return None
     row = await read_own(request, sql.submission_of_subject, document_id=record["id"])
     return describe_submitting(row["state"], row["is_held"])
-
-
-def _draw_code(link: str) -> str:
-    """Return the QR code of a link as the address of a picture."""
-    return segno.make_qr(link, error="m").svg_data_uri(scale=4, border=4, light="#fff")
 
 
 def _compute_home(record: JsonMapping, sums: money.Totals) -> Decimal | None:
