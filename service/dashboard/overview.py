@@ -75,8 +75,7 @@ async def show_overview(request: web.Request) -> web.Response:
         *_describe_failed(found["failed"], may(WRITE)),
         *_describe_unclear(found["unclear"]),
         *_describe_consolidation(found["facts"], config),
-        *_describe_facts(found["facts"]),
-        *_describe_requests(by_list.get(("einvoice_request", "Pending"), 0)),
+        *_describe_facts(found["facts"], by_list.get(("einvoice_request", "Pending"))),
         *_describe_readiness(await read_company(request)),
     ]
     return await render(
@@ -186,7 +185,7 @@ def _describe_period(period: Period) -> JsonObject:
     return {"month": f"{period.month:%B %Y}", "day": day}
 
 
-def _describe_facts(row: Record) -> Iterator[Item]:
+def _describe_facts(row: Record, pending_requests: int | None) -> Iterator[Item]:
     if row["hold"]:
         yield _make_item("hold", "bad", "/invoices?status=Submitting")
     if row["lost_tin"]:
@@ -201,11 +200,8 @@ def _describe_facts(row: Record) -> Iterator[Item]:
     if row["keys_expiring"]:
         count = row["keys_expiring"]
         yield _make_item("api_keys", "warn", "/settings/keys", ADMINISTER, count=count)
-
-
-def _describe_requests(pending: int) -> Iterator[Item]:
-    if pending:
-        yield _make_item("requests", "warn", "/requests?status=Pending", count=pending)
+    if pending_requests:
+        yield _make_item("requests", "warn", "/requests?status=Pending", count=pending_requests)
 
 
 def _describe_readiness(company: JsonMapping) -> Iterator[Item]:
