@@ -126,20 +126,15 @@ def describe(
         described = _describe_operation(operation, components, examples)
         _share_responses(operation, described["responses"], shared)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
-    fixed, delivery = FIXED["components"], FIXED["webhooks"]["event"]["post"]
+    delivery = FIXED["webhooks"]["event"]["post"]
     body = openapi_webhooks.describe_body(components)
     return {
         **FIXED,
         "info": {**FIXED["info"], "version": VERSION, "description": INTRODUCTION},
-        "tags": [{"name": tag, "description": text} for tag, text in FIXED["tags"].items()],
         "paths": paths,
         "webhooks": {"event": {"post": {**delivery, "requestBody": body}}},
         "components": {
-            **fixed,
-            "parameters": {
-                name: {"name": name, "in": "header", **parameter}
-                for name, parameter in fixed["parameters"].items()
-            },
+            **FIXED["components"],
             "schemas": components.described,
             "responses": dict(sorted(shared.items())),
         },
