@@ -16,7 +16,7 @@ from service.errors import CONSTRAINTS, Violation, reject, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
-from service.http.requests import get_text, or_not_found, read_text_id
+from service.http.requests import get_text, not_found, or_not_found, read_path_part
 from service.json_types import JsonObject
 
 GROUP = Group("Integrations")
@@ -34,8 +34,10 @@ def new_id(noun: str) -> str:
 
 def _read_key(request: web.Request, noun: str) -> dict[str, int | str]:
     """Return account and id of the record that the path names. Raises NotFound."""
-    pattern = re.compile(f"{PREFIXES[noun]}_[0-9A-Za-z]{{22}}", re.ASCII)
-    return {"account_id": request[app_keys.ACCOUNT], "id": read_text_id(request, noun, pattern)}
+    text = read_path_part(request, "id")
+    if not re.fullmatch(f"{PREFIXES[noun]}_[0-9A-Za-z]{{22}}", text, re.ASCII):
+        raise not_found(noun)
+    return {"account_id": request[app_keys.ACCOUNT], "id": text}
 
 
 def _declare_reading(

@@ -115,8 +115,7 @@ async def call(
     query: Mapping[str, object] | None = None,
 ) -> Answer:
     """Run an operation and return its response, also that of an error."""
-    chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
-    target = f"{path}?{urlencode(chosen)}" if chosen else path
+    target = f"{path}?{urlencode(query)}" if query else path
     content = b"" if body is None else json_codec.encode(body)
     answer = await run_operation(request, method, target, content, run_handler)
     if answer.headers["Content-Type"].startswith("application/json"):

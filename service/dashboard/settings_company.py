@@ -76,8 +76,7 @@ async def _read_numbers(request: web.Request) -> JsonMapping:
     stored, etag = await read_tagged(request, COMPANY)
     company = _read_numbering(request, stored["data"])
     setting, taxes = company["setting"], company[TAXES]
-    sequences = list(dict.fromkeys(PREFIXES.values()))
-    following = {each: await read_next_code(request, *each) for each in sequences}
+    following = {each: await read_next_code(request, *each) for each in {*PREFIXES.values()}}
     digits = setting[DIGITS]
     width = digits if isinstance(digits, int) and digits <= 12 else 0
     return {

@@ -221,14 +221,6 @@ def read_path_id(request: web.Request, noun: str, part: str = "id") -> int:
     return int(text)
 
 
-def read_text_id(request: web.Request, noun: str, pattern: re.Pattern[str]) -> str:
-    """Return an id from the path that is a text matching `pattern`. Raises NotFound."""
-    text = read_path_part(request, "id")
-    if not pattern.fullmatch(text):
-        raise not_found(noun)
-    return text
-
-
 def or_not_found(value: Value | None, noun: str) -> Value:
     if value is None:
         raise not_found(noun)
