@@ -1,7 +1,7 @@
 """Access to the database for a request: its actor, the rows of its company, shared tables."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from aiohttp import web
@@ -20,20 +20,15 @@ def identify(request: web.Request, actor: str) -> None:
     set_actor(actor, request[app_keys.REQUEST_ID], request[SENDER].text or "")
 
 
-def company_transaction(request: web.Request) -> AbstractAsyncContextManager[Connection]:
+@asynccontextmanager
+async def company_transaction(request: web.Request) -> AsyncIterator[Connection]:
     """Open a transaction of the request's company.
 
     Raises Forbidden if the person who makes the request has lost the role meanwhile.
     """
-    if app_keys.CHECK_ROLE in request:
-        return _checked_transaction(request)
-    return request.app[app_keys.DATABASE].company(request[app_keys.COMPANY])
-
-
-@asynccontextmanager
-async def _checked_transaction(request: web.Request) -> AsyncIterator[Connection]:
     async with request.app[app_keys.DATABASE].company(request[app_keys.COMPANY]) as conn:
-        await request[app_keys.CHECK_ROLE](conn)
+        if app_keys.CHECK_ROLE in request:
+            await request[app_keys.CHECK_ROLE](conn)
         yield conn
 
 
