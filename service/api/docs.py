@@ -1,7 +1,7 @@
 """The OpenAPI description, and a page that renders it without resources of other sites."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -38,9 +38,9 @@ async def get_description(request: web.Request) -> web.Response:
     return responses.compress_fixed(request, described)
 
 
-async def _get_file(name: str, content_type: str, request: web.Request) -> web.Response:
+async def _get_file(content: bytes, content_type: str, request: web.Request) -> web.Response:
     response = web.Response(
-        body=_read(name), content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
+        body=content, content_type=content_type, charset="utf-8", headers=PAGE_HEADERS
     )
     return responses.compress_fixed(request, response)
 
@@ -57,9 +57,4 @@ for place, file, content_type, noun in (
         content_type,
         description="It loads nothing from other sites.",
         name=f"get_docs_{noun}",
-    )(partial(_get_file, file, content_type))
-
-
-@cache
-def _read(name: str) -> bytes:
-    return (PAGE / name).read_bytes()
+    )(partial(_get_file, (PAGE / file).read_bytes(), content_type))
