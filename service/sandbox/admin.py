@@ -7,14 +7,13 @@ import msgspec
 from aiohttp import web
 
 from .answers import Body, answer, refusal
-from .clock import instant, seconds_of
-from .controls import MOST_SECONDS, SANDBOX, Controls, FaultOrder, Sandbox
+from .controls import MOST_SECONDS, SANDBOX, Controls, FaultOrder, Sandbox, instant
 from .database import Row
 from .document import well_formed_tin
 from .documents import change_document_state, find_document
 from .faults import KINDS
 from .operations import OPERATIONS
-from .queries import read_query
+from .queries import read_query, seconds_of
 from .settings import Client, Taxpayer
 from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES

@@ -10,12 +10,12 @@ from email.utils import formatdate
 
 from aiohttp import web
 
-from . import admin, faults, page, quotas
+from . import admin, documents, faults
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
-from .identifiers import new_uuid
 from .login import authenticate, read_form
-from .operations import OPERATIONS, PortalOperation
+from .operations import OPERATIONS, PortalOperation, take_quota
+from .records import new_uuid
 from .settings import Settings
 from .submissions import too_large
 from .validation import validate_due
@@ -61,9 +61,9 @@ def admit(call: Call, operation: PortalOperation) -> dict[str, str]:
     sandbox, name, limit = call.sandbox, operation.name, operation.per_minute
     if name == "login":
         name = "login for another" if "onbehalfof" in call.request.headers else name
-        return quotas.take(sandbox, name, limit, read_form(call).get("client_id", ""))
+        return take_quota(sandbox, name, limit, read_form(call).get("client_id", ""))
     caller = call.caller = authenticate(call)
-    return quotas.take(sandbox, name, limit, caller["client_id"], caller["taxpayer"])
+    return take_quota(sandbox, name, limit, caller["client_id"], caller["taxpayer"])
 
 
 @web.middleware
@@ -137,7 +137,7 @@ def create_sandbox(settings: Settings) -> web.Application:
     app[SANDBOX] = Sandbox(settings)
     for operation in OPERATIONS:
         app.router.add_route(operation.method, operation.path, make_handler(operation))
-    app.router.add_get("/{uuid}/share/{long_id}", page.show_document)
+    app.router.add_get("/{uuid}/share/{long_id}", documents.show_page)
     app.add_routes(admin.routes)
     app.on_response_prepare.append(add_headers)
     app.on_cleanup.append(close)

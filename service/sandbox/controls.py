@@ -1,8 +1,10 @@
 """Settings that can change at run time, and the state of a sandbox: file, clock, settings."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -21,6 +23,11 @@ MOST_SECONDS = 10**9
 CodePeriods = dict[str, dict[str, tuple[float, float]]]
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
+
+
+def instant(seconds: float) -> str:
+    """Return an instant as `2026-09-14T03:26:02Z`, rounded down to seconds."""
+    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Controls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from aiohttp import web
 from .answers import answer, detail, encode, mismatch, refusal
 from .controls import DATE_SHIFT, Call, FaultOrder
 from .document import read_json
-from .identifiers import new_uuid
+from .records import new_uuid
 from .submissions import duplicate_payload, refuse_same_payload, reject
 from .validators import Finding
 

@@ -8,8 +8,7 @@ import math
 from service.documents.codes import get_names
 
 from .answers import Body
-from .clock import instant
-from .controls import Call
+from .controls import Call, instant
 from .database import Row
 from .queries import read_choice, read_instant, read_page
 

@@ -1,12 +1,12 @@
 """Query parameters: pages, choices, instants and identities. Portal: 3, 5"""
 
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 
 from aiohttp import web
 from multidict import CIMultiDict
 
 from .answers import bad_argument
-from .clock import seconds_of
 from .document import IDENTITY_SCHEMES
 
 MAX_SIZE = 100
@@ -46,6 +46,15 @@ def read_choice(query: Query, name: str, choices: Collection[str]) -> str | None
     if text is not None and text not in choices:
         raise bad_argument(name, f"{name} is one of {', '.join(choices)}.")
     return text
+
+
+def seconds_of(text: str) -> float:
+    """Return the Unix seconds of a date or date-time, in UTC if it has no zone.
+
+    Raises ValueError.
+    """
+    value = datetime.fromisoformat(text)
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
 def read_instant(query: Query, name: str) -> float | None:

@@ -1,6 +1,8 @@
-"""Documents as they are stored, and as responses show them. Portal: 5.1, 5.5"""
+"""Documents as they are stored, and as responses show them. Portal: 5.1, 5.5, 7.3"""
 
 import hashlib
+import secrets
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,11 +10,9 @@ from decimal import Decimal
 from service.documents.codes import BUILT_IN
 
 from .answers import Body, encode
-from .clock import instant
-from .controls import Sandbox
+from .controls import Sandbox, instant
 from .database import Row
 from .document import NOTES, UblDocument, UblParty
-from .identifiers import new_uuid
 from .magic import forced_delay
 from .validators import Finding
 
@@ -44,6 +44,20 @@ TIMES = {
     "cancelDateTime": "cancelled_at",
     "rejectRequestDateTime": "reject_requested_at",
 }
+
+
+UPPER = string.digits + string.ascii_uppercase
+MIXED = string.digits + string.ascii_letters
+
+
+def new_uuid() -> str:
+    """Return an id of a document or submission: 26 characters of 0-9 and A-Z."""
+    return "".join(secrets.choice(UPPER) for _ in range(26))
+
+
+def new_long_id(received_at: float) -> str:
+    """Return a long id of 42 characters that ends in the Unix time of receipt."""
+    return f"{new_uuid()}{''.join(secrets.choice(MIXED) for _ in range(6))}{int(received_at):010d}"
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ import msgspec
 from service.documents.codes import BUILT_IN
 
 from .answers import Body, Refusal, detail, mismatch, not_found, refusal, refusal_with_detail
-from .clock import instant
-from .controls import Call, Sandbox
+from .controls import Call, Sandbox, instant
 from .database import Row
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
-from .identifiers import new_uuid
 from .magic import raise_forced_refusal
 from .queries import read_page
-from .records import CheckedEntry, head, insert_document, submitted_by
+from .records import CheckedEntry, head, insert_document, new_uuid, submitted_by
 from .validators import Finding, core_fields, structure, totals
 from .xml_documents import read_document
 

@@ -4,8 +4,7 @@ import base64
 import uuid
 
 from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
-from .clock import instant
-from .controls import Call
+from .controls import Call, instant
 from .document import well_formed_tin
 from .queries import read_choice, read_identity
 from .settings import Identity

@@ -13,7 +13,7 @@ from .answers import Body, detail, encode, standard_error
 from .controls import Sandbox
 from .database import Row
 from .document import SIGNED_VERSIONS, UblDocument
-from .identifiers import new_long_id
+from .records import new_long_id
 from .validators import Finding, codes, currency, signature, taxpayer
 from .validators.other_documents import check_duplicate, check_references
 from .xml_documents import read_document

@@ -1,6 +1,7 @@
 """The portal's checks: structure and core fields at submission, others afterwards. Portal: 14"""
 
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 
 class Finding(NamedTuple):
@@ -24,3 +25,12 @@ def finding_at(path: str, code: str | None, message: str, attribute: str = "") -
     """
     names = [f"{name}[*]" for name in path.split(".")] + [attribute] * bool(attribute)
     return Finding(code, message, last(path), ".".join(("$.Invoice[*]", *names)))
+
+
+def read_exactly(text: Any, layout: str) -> datetime | None:
+    """Return the time, in UTC, of a text in a layout of strptime with all digits, else None."""
+    try:
+        found = datetime.strptime(text, layout).replace(tzinfo=UTC)
+    except (TypeError, ValueError):
+        return None
+    return found if found.strftime(layout) == text else None

@@ -23,12 +23,11 @@ from cryptography.x509.oid import NameOID
 
 from ..answers import Body
 from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
-from ..clock import read_exactly
 from ..controls import Sandbox
 from ..database import Row
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
 from ..minified import entry_texts, minify, without
-from . import Finding, finding_at
+from . import Finding, finding_at, read_exactly
 
 SIGNATURE = (
     "UBLExtensions.UBLExtension.ExtensionContent.UBLDocumentSignatures"

@@ -9,9 +9,8 @@ from decimal import Decimal
 from itertools import groupby, islice
 
 from ..answers import Body
-from ..clock import read_exactly
 from ..document import SIGNED_VERSIONS, Node, UblDocument
-from . import Finding
+from . import Finding, read_exactly
 from .elements import ELEMENTS, EXTENSIONS, NAMESPACES, Element, Group
 
 #: (name of the rule, path).
