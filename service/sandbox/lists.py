@@ -1,10 +1,13 @@
-"""Lists of documents: recent and search. Portal: 5.4, 5.5"""
+"""Lists of documents, recent and search, and of notifications. Portal: 5.4, 5.5, 5.6"""
 
 import math
 import re
 
+from service.documents.codes import get_names
+
 from .answers import Body, bad_argument
-from .controls import Call
+from .controls import Call, instant
+from .database import Row
 from .queries import Query, read_choice, read_identity, read_instant, read_page
 from .records import listed
 
@@ -13,6 +16,19 @@ MAX_ROWS = 10_000
 STATUSES = ("Submitted", "Valid", "Invalid", "Cancelled")
 SEARCHABLE = re.compile(r"[\w .,/&@()-]*")
 Filters = dict[str, object]
+
+#: Number of a type of notification that occurs -> name.
+NOTIFICATION_TYPES = {
+    "6": "Document received",
+    "7": "Document validated",
+    "8": "Document cancelled",
+    "15": "Document rejection initiated",
+}
+#: Numbers of types about profiles, ERP data, summaries and templates.
+OTHER_TYPES = ("3", "10", "11", "26", "33", "34", "35")
+#: Numbers of statuses: new, pending, batched, delivered, error.
+DELIVERY_STATUSES = ("1", "2", "3", "4", "5")
+DELIVERED = "4"
 
 
 def search(call: Call) -> Body:
@@ -104,3 +120,52 @@ def read_counterpart(query: Query) -> Filters:
             raise bad_argument(f"{who}Tin", f"{who} filters need InvoiceDirection {direction}.")
         filters |= {f"{who}_id": value, f"{who}_scheme": kind, f"{who}_tin": tin}
     return filters
+
+
+def list_notifications(call: Call) -> Body:
+    """Return a page of the taxpayer's notifications, newest first. Portal: 5.6
+
+    They are derived from the documents. The sandbox delivers each at once, in English.
+    """
+    query, caller = call.query, call.caller
+    size, skip = read_page(query)
+    since, until = read_instant(query, "dateFrom"), read_instant(query, "dateTo")
+    language = read_choice(query, "language", ("en", "ms"))
+    status = read_choice(query, "status", DELIVERY_STATUSES)
+    is_shown = language != "ms" and status in (None, DELIVERED)
+    rows = call.sandbox.db.notification_page(
+        taxpayer=caller["taxpayer"],
+        client_id=caller["client_id"] if caller["represented"] else None,
+        received=not caller["represented"],
+        kind=read_choice(query, "type", (*NOTIFICATION_TYPES, *OTHER_TYPES)),
+        # Both limits are included, and whole seconds, as instants are shown in whole seconds.
+        since=since and math.floor(since),
+        until=None if until is None else math.floor(until) + 1,
+        size=size + 1 if is_shown else 0,
+        skip=skip,
+    )
+    shown = [show_notification(row) for row in rows[:size]]
+    return {"result": shown, "metadata": {"hasNext": len(rows) > size}}
+
+
+def show_notification(row: Row) -> Body:
+    """Return a notification in the published shape."""
+    name, at = NOTIFICATION_TYPES[row["kind"]], instant(row["at"])
+    document = f"{get_names('document_types')[row['document_type']]} {row['number']}"
+    number = f"{row['sequence']}{row['kind']:>02}"
+    return {
+        "notificationId": number,
+        "receiverName": row["receiver_name"],
+        "notificationDeliveryId": number,
+        "creationDateTime": at,
+        "receivedDateTime": at,
+        "notificationSubject": f"{name}: {document}",
+        "deliveredDateTime": at,
+        "typeId": row["kind"],
+        "typeName": name,
+        "finalMessage": f"{name}: {document} of {row['issuer_name']}, {row['uuid']}.",
+        "address": None,
+        "language": "en",
+        "status": "delivered",
+        "deliveryAttempts": [{"attemptDateTime": at, "status": "delivered", "statusDetails": None}],
+    }

@@ -10,7 +10,6 @@ from .answers import Body, refusal
 from .controls import Call, Sandbox
 from .document_types import get_type, get_version, list_types
 from .login import log_in
-from .notifications import list_notifications
 
 MINUTE = 60
 #: Seconds between two searches for one taxpayer.
@@ -54,7 +53,7 @@ OPERATIONS = (
         "PUT", "/api/v1.0/documents/state/{uuid}/state", "state", 12, documents.change_state
     ),
     PortalOperation(
-        "GET", "/api/v1.0/notifications/taxpayer", "notifications", 0, list_notifications
+        "GET", "/api/v1.0/notifications/taxpayer", "notifications", 0, lists.list_notifications
     ),
     PortalOperation("GET", "/api/v1.0/documenttypes", "types", 0, list_types),
     PortalOperation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, get_type),

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,6 @@ from .answers import Body, Refusal, detail, mismatch, not_found, refusal, refusa
 from .controls import Call, Sandbox, instant
 from .database import Row
 from .document import SIGNED_VERSIONS, VERSIONS, UblDocument
-from .magic import raise_forced_refusal
 from .queries import read_page
 from .records import CheckedEntry, head, insert_document, new_uuid, submitted_by
 from .validators import Finding, core_fields, structure, totals
@@ -85,6 +85,16 @@ def read_envelope(body: bytes, content_type: str) -> list[Entry]:
     if len({entry.format for entry in documents}) > 1:
         raise bad_structure("All documents of a submission have one format.", "documents")
     return documents
+
+
+def raise_forced_refusal(numbers: Iterable[str]) -> None:
+    """Raise Refusal if the number of a document asks for it. Portal: Appendix B"""
+    for number in numbers:
+        if number.startswith("SIM-500-"):
+            raise refusal(500, "InternalServerError", "The number asked for an internal error.")
+        if number.startswith("SIM-429-"):
+            message = "The number asked for a throttled call."
+            raise refusal(429, "TooManyRequests", message, headers={"Retry-After": "5"})
 
 
 def refuse_same_payload(call: Call) -> str:

@@ -14,8 +14,9 @@ from .controls import Sandbox
 from .database import Row
 from .document import SIGNED_VERSIONS, UblDocument
 from .records import new_long_id
-from .validators import Finding, codes, currency, signature, taxpayer
+from .validators import Finding, codes, signature, taxpayer
 from .validators.other_documents import check_duplicate, check_references
+from .validators.totals import check_currencies
 from .xml_documents import read_document
 
 CHUNK = 50  # documents validated before other tasks of the event loop get a turn
@@ -37,7 +38,7 @@ STEPS = (
     ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
     ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
     ValidationStep("06", "Error06", "Document References", "rujukan dokumen", check_references),
-    ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", currency.check),
+    ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", check_currencies),
     ValidationStep("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check),
 )
 

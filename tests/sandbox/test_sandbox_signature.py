@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from service.sandbox.app import create_sandbox
-from service.sandbox.minified import minify, without
 from service.sandbox.settings import Settings
+from service.sandbox.validators.signature import minify, without
 from tests.conftest import ClientFactory
 from tests.fixtures_sandbox import (
     SUPPLIER,

@@ -11,12 +11,13 @@ from service.documents.codes import BUILT_IN
 from ..controls import Sandbox
 from ..database import Row
 from ..document import UblDocument, UblParty, entries
-from ..magic import INVALID
 from . import Finding, finding_at
 from .elements import with_rule
 
 COUNTRY, STATE = "PostalAddress.Country.IdentificationCode", "PostalAddress.CountrySubentityCode"
 NOT_APPLICABLE = "17"
+#: Prefix of the number of a document that asks for a finding. Portal: Appendix B
+INVALID = "SIM-INVALID-"
 
 #: Table -> name of its list in messages.
 LIST_NAMES = {

@@ -7,13 +7,14 @@ reports the missing input.
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -21,12 +22,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, ObjectIdentifier
 from cryptography.x509.oid import NameOID
 
-from ..answers import Body
+from ..answers import Body, encode
 from ..certificates import decode_base64, is_issued_by, is_named, read_certificate, verifying_key
 from ..controls import Sandbox
 from ..database import Row
 from ..document import TIN_ONLY, UblDocument, entries, text_at, value, well_formed_tin
-from ..minified import entry_texts, minify, without
 from . import Finding, finding_at, read_exactly
 
 SIGNATURE = (
@@ -47,6 +47,10 @@ REGISTRATION = r"[A-Za-z0-9-]{1,20}"
 # The protocol documents decimal numbers; some existing clients send hexadecimal ones.
 SERIAL = r"[0-9]+|0[xX][0-9A-Fa-f]+"
 MOST_SERIAL_DIGITS = 60  # more than a serial number can have, so that a longer one differs
+
+ESCAPE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.", re.ASCII)
+#: An object whose values are text.
+Members = dict[str, msgspec.Raw]
 
 #: (code, path below the signature or None).
 Violation = tuple[str, str | None]
@@ -291,6 +295,46 @@ RULES = (
     check_issuer,
     check_value,
 )
+
+
+# Extraction of parts of a document's JSON text. Portal: 11.2
+#
+# The signature covers text, so numbers and the order of members stay as sent. If a name is
+# repeated, the last member counts, as in JSON parsers.
+
+
+def minify(text: str) -> str:
+    """Return JSON text without white space outside strings and with non-ASCII unescaped."""
+    return ESCAPE.sub(unescape, msgspec.json.format(text, indent=-1))
+
+
+def unescape(escape: re.Match[str]) -> str:
+    """Return the character of an escape if it is not ASCII, else the escape."""
+    character = json.loads(f'"{escape[0]}"')
+    return escape[0] if character.isascii() else character
+
+
+def without(text: str, names: Container[str]) -> str:
+    """Return the minified text of a document without the named members of its invoice."""
+    root = msgspec.json.decode(text, type=Members)
+    (invoice,) = msgspec.json.decode(root["Invoice"], type=list[Members])
+    kept = {name: value for name, value in invoice.items() if name not in names}
+    return encode({**root, "Invoice": [kept]}).decode()
+
+
+def entry_texts(text: str | msgspec.Raw, path: str) -> Iterator[msgspec.Raw]:
+    """Yield the text of every array entry at the path, as `entries` finds them, below an object."""
+    name, _, rest = path.partition(".")
+    try:
+        members = msgspec.json.decode(text, type=Members)
+        found = msgspec.json.decode(members.get(name, "[]"), type=list[msgspec.Raw])
+    except msgspec.ValidationError:  # an entry of another shape
+        return
+    for entry in found:
+        if rest:
+            yield from entry_texts(entry, rest)
+        else:
+            yield entry
 
 
 def make_finding(code: str, path: str | None = None) -> Finding:
