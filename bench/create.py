@@ -28,7 +28,7 @@ from service import json_codec
 from service.db.pool import SESSION
 from service.db.statements import sql
 from service.documents.body_checks import check_draft
-from service.documents.checks.dates import PORTAL_ZONE
+from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.kind import INVOICE
 from tests.harness.databases import administer, create_database, open_connection
 

@@ -16,7 +16,7 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
 from service.documents.body_checks import find_size_violations
-from service.documents.checks.address import SHORT_POSTCODE
+from service.documents.checks.party import SHORT_POSTCODE
 from service.documents.checks.preflight import check_buyer
 from service.documents.kind import INVOICE
 from service.documents.rows import Row

@@ -14,7 +14,7 @@ from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.documents import codes
-from service.documents.checks.dates import PORTAL_ZONE
+from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.codes import CodeTable, Validity
 from service.errors import OperatorError
 from service.http.code_lists import read_tables

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from service import json_codec
 from service.documents import codes, money
-from service.documents.checks.dates import PORTAL_ZONE
+from service.documents.checks.rule import PORTAL_ZONE
 from service.documents.doubts import Doubt, find_doubts
 from service.documents.kind import INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import write_members

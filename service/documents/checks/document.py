@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from service.documents.checks import dates
 from service.documents.checks.rule import (
+    DISCLOSURE,
     FORMAT,
+    FORMATS_STRICT,
+    RATE_MANDATORY,
     REQUIRED,
     Case,
     Place,
     Rule,
     coded,
+    formed,
     keep_only,
-    malformed,
     require,
 )
 from service.documents.states import ISSUE_WINDOW
@@ -154,7 +156,7 @@ DOCUMENT_RULES = (
         "/exchangeRate",
         lambda place: _is_foreign(place) and not place.value("/exchangeRate"),
         "A document in {currency} requires the exchange rate to MYR.",
-        dates.RATE_MANDATORY,
+        RATE_MANDATORY,
         stops=True,
     ),
     Rule(
@@ -162,7 +164,7 @@ DOCUMENT_RULES = (
         "/exchangeRate",
         lambda place: _is_foreign(place) and len(_format_rate(place)) > LONGEST_RATE,
         "The exchange rate must have at most 15 characters.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
         fix=_shorten_rate,
     ),
     *coded("currencies", "/currencyCode"),
@@ -171,9 +173,9 @@ DOCUMENT_RULES = (
         "",
         lambda place: (
             place.case.circumstances.version in ("1.2", "1.3")
-            and not dates.DISCLOSURE[0] <= place.case.day <= dates.DISCLOSURE[1]
+            and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1]
         ),
-        "The versions 1.2 and 1.3 are allowed from {} to {} only.".format(*dates.DISCLOSURE),
+        "The versions 1.2 and 1.3 are allowed from {} to {} only.".format(*DISCLOSURE),
     ),
     *coded("payment_modes", "/payment/mode"),
     Rule(
@@ -205,36 +207,31 @@ ISSUE_RULES = (
 )
 
 COMPANY_RULES = (
-    Rule(
-        FORMAT,
+    formed(
         "/exporter_certified_number",
-        malformed("/exporter_certified_number", EXPORTER),
+        EXPORTER,
         "The certified exporter number must have at most 300 letters, digits, spaces and hyphens.",
-        dates.FORMATS_STRICT,
     ),
-    Rule(
-        FORMAT,
+    formed(
         "/bank_account",
-        malformed("/bank_account", ACCOUNT, _uses_own_account),
+        ACCOUNT,
         "The bank account of the company must have at most 150 characters.",
-        dates.FORMATS_STRICT,
+        applies=_uses_own_account,
     ),
 )
 
 REFERENCE_RULES = (
-    Rule(
-        FORMAT,
+    formed(
         "/id",
-        malformed("/id", INCOTERMS, lambda place: place.value("/type") == "INCOTERMS"),
+        INCOTERMS,
         "The incoterms may contain only letters and digits.",
-        dates.FORMATS_STRICT,
+        applies=lambda place: place.value("/type") == "INCOTERMS",
     ),
-    Rule(
-        FORMAT,
+    formed(
         "/description",
-        malformed("/description", AGREEMENT, lambda place: place.value("/type") == "FTA"),
+        AGREEMENT,
         "The name of a free trade agreement may contain only letters, digits, spaces, - and ( ).",
-        dates.FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9 ()-", "/description", AGREEMENT, " "),
+        applies=lambda place: place.value("/type") == "FTA",
+        repair=keep_only("A-Za-z0-9 ()-", " "),
     ),
 )

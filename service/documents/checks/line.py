@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from service.documents.checks import dates
 from service.documents.checks.rule import (
     CONSOLIDATED,
-    FORMAT,
+    FORMATS_STRICT,
     REQUIRED,
     Case,
     Place,
     Rule,
     coded,
+    formed,
     keep_only,
     malformed,
     require,
@@ -141,15 +141,12 @@ LINE_RULES = (
         "Line {line} is tax exempt and requires the reason of the exemption.",
         stops=True,
     ),
-    Rule(
-        FORMAT,
+    formed(
         "/taxExemptionReason",
-        malformed(
-            "/taxExemptionReason", EXAMPLE_REASON, lambda place: lines.is_exempt(place.given)
-        ),
+        EXAMPLE_REASON,
         "The exemption reason of line {line} may contain only letters, digits, spaces and .-,().",
-        dates.FORMATS_STRICT,
-        fix=keep_only(r"\w .,()/:-", "/taxExemptionReason", EXAMPLE_REASON, "-"),
+        applies=lambda place: lines.is_exempt(place.given),
+        repair=keep_only(r"\w .,()/:-", "-"),
     ),
     Rule(
         "ExemptionReason",
@@ -157,7 +154,7 @@ LINE_RULES = (
         malformed("/taxExemptionReason", REASON, _has_example_reason),
         "The exemption reason of line {line} has / or :, which the portal's field list does not "
         "allow, although examples of the authority have them.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
         is_warning=True,
     ),
     Rule(
@@ -171,7 +168,7 @@ LINE_RULES = (
         "Every line of a document for the general public must have the classification "
         f"{CONSOLIDATED} and no other; line {{line}} has not.",
     ),
-    *coded("units", "/unit/code", dates.FORMATS_STRICT),
+    *coded("units", "/unit/code", FORMATS_STRICT),
     *coded("countries", "/originCountry"),
     Rule(
         "LargeSale",

@@ -1,20 +1,23 @@
-"""The portal's rules for parties, including the recipient of a delivery.
+"""The portal's rules for parties and their addresses, including the recipient of a delivery.
 
-Portal: 10.3, 12.9, 14.3, 14.6
+Portal: 10.3, 10.4, 12.2, 12.9, 14.3, 14.4, 14.6
 """
 
 import re
 from collections.abc import Iterator
 
-from service.documents.checks import dates
 from service.documents.checks.rule import (
     FORMAT,
+    FORMATS_STRICT,
+    REGISTER_STRICT,
     REMOVED,
     REQUIRED,
+    STATES_STRICT,
     Case,
     Place,
     Rule,
     coded,
+    formed,
     is_public,
     keep_only,
     malformed,
@@ -35,9 +38,12 @@ SHORTEST_PHONE, LONGEST_PHONE = 8, 20
 MAIL = re.compile(r"[^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+")
 ONE_MAIL = re.compile(r"[^\s,;]+")
 NRIC = re.compile(r"[0-9]{12}|NA")
+POSTCODE = re.compile(r"[0-9]{1,5}")
 BUSINESS = re.compile(r"[0-9]{12}")
 SST = re.compile(r"[A-Za-z0-9-]+(;[A-Za-z0-9-]+)?")
 TOURISM = re.compile(r"[A-Za-z0-9-]+")
+#: Code of a postcode that the portal accepts, although no postcode in Malaysia is so short.
+SHORT_POSTCODE = "Postcode"
 
 
 def find_party_places(case: Case) -> Iterator[Place]:
@@ -98,6 +104,10 @@ FACTS = (
     ("/msic", "MSIC code", REQUIRED),
     ("/businessActivityDescription", "business activity", REQUIRED),
 )
+
+
+def _is_home(place: Place) -> bool:
+    return not parties.is_abroad(get_object(place.given, "address"))
 
 
 def _is_nameless(place: Place) -> bool:
@@ -222,7 +232,7 @@ PARTY_RULES = (
         "/contactNumber",
         _has_bad_phone,
         "The phone number of the {who} must be digits, optionally after a +.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
         fix=_fix_phone,
     ),
     Rule(
@@ -230,14 +240,14 @@ PARTY_RULES = (
         "/contactNumber",
         _has_bad_phone_length,
         "The phone number of the {who} must have 8 to 20 characters.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
     ),
     Rule(
         "CF403",
         "/email",
         malformed("/email", ONE_MAIL),
         "The e-mail of the {who} must be a single address without spaces.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
         fix=_fix_mail,
     ),
     Rule(
@@ -247,25 +257,22 @@ PARTY_RULES = (
         "The e-mail of the {who} is not a valid address: it must have a name, an @ and a domain, "
         "without dots in a row, at the start or at the end of either. Leave it out if it is "
         "unknown.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
         fix=_fix_mail,
     ),
-    Rule(
-        FORMAT,
+    formed(
         "/sstRegistrationNumber",
-        malformed("/sstRegistrationNumber", SST),
+        SST,
         "The SST number of the {who} must be letters, digits and hyphens, or two such numbers "
         "separated by a semicolon, with at most 35 characters.",
-        dates.FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9;-", "/sstRegistrationNumber", SST),
+        repair=keep_only("A-Za-z0-9;-"),
     ),
-    Rule(
-        "CF407",
+    formed(
         "/tourismTaxRegistrationNumber",
-        malformed("/tourismTaxRegistrationNumber", TOURISM),
+        TOURISM,
         "The tourism tax number of the {who} must have at most 17 letters, digits and hyphens.",
-        dates.FORMATS_STRICT,
-        fix=keep_only("A-Za-z0-9-", "/tourismTaxRegistrationNumber", TOURISM),
+        "CF407",
+        repair=keep_only("A-Za-z0-9-"),
     ),
     *coded("msic", "/msic", applies=lambda place: not place.side),
     Rule(
@@ -291,24 +298,20 @@ PARTY_RULES = (
         ),
         "The BRN of the {who} should have 12 digits, as in the register with which the portal "
         "compares TIN and BRN.",
-        dates.REGISTER_STRICT,
+        REGISTER_STRICT,
         is_warning=True,
     ),
 )
 
-#: Rules of all parties with an identity: supplier, buyer, recipient.
-IDENTITY_RULES = (
-    Rule(
-        "CF324",
+#: Rules of all parties: supplier, buyer, recipient.
+COMMON_RULES = (
+    formed(
         "/registration/number",
-        malformed(
-            "/registration/number",
-            NRIC,
-            lambda place: place.sent_text("/registration/type") == "NRIC",
-        ),
+        NRIC,
         "The NRIC of the {who} must have 12 digits.",
-        dates.FORMATS_STRICT,
-        fix=keep_only("0-9", "/registration/number", NRIC),
+        "CF324",
+        lambda place: place.sent_text("/registration/type") == "NRIC",
+        keep_only("0-9"),
     ),
     Rule(
         FORMAT,
@@ -320,7 +323,38 @@ IDENTITY_RULES = (
         ),
         "The registration number of the {who} is too long: a BRN must have at most 20 characters, "
         "a passport or army number at most 12.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
+    ),
+    *coded("countries", "/address/country"),
+    *coded("states", "/address/state", applies=_is_home),
+    Rule(
+        "CV317",
+        "/address/state",
+        lambda place: (
+            _is_home(place)
+            and place.sent_text("/address/state") == parties.STATE_ABROAD
+            and not is_public(place)
+            and not place.case.is_consolidated
+        ),
+        "The state of the {who} must not be 17, which is reserved for addresses outside Malaysia "
+        "and for consolidated documents.",
+        STATES_STRICT,
+    ),
+    formed(
+        "/address/zipCode",
+        POSTCODE,
+        "The postcode of the {who} must have at most 5 digits.",
+        applies=_is_home,
+        repair=keep_only("0-9"),
+    ),
+    Rule(
+        SHORT_POSTCODE,
+        "/address/zipCode",
+        lambda place: (
+            _is_home(place) and re.fullmatch("[0-9]{1,4}", place.sent_text("/address/zipCode"))
+        ),
+        "The postcode of the {who} has fewer than the 5 digits of a postcode in Malaysia.",
+        is_warning=True,
     ),
 )
 
@@ -330,6 +364,6 @@ RECIPIENT_RULES = (
         "/tin",
         lambda place: len(place.sent_text("/tin")) > 14,
         "The TIN of the {who} must have at most 14 characters.",
-        dates.FORMATS_STRICT,
+        FORMATS_STRICT,
     ),
 )

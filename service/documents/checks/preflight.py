@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from service.documents import codes, states
-from service.documents.checks import address, document, line, party
+from service.documents.checks import document, line, party
 from service.documents.checks.rule import (
     Case,
     CheckFinding,
@@ -26,17 +26,14 @@ from service.json_types import JsonMapping, JsonObject
 
 Places = Callable[[Case], Iterator[Place]]
 
-PARTY_RULES = (*party.PARTY_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES)
+PARTY_RULES = (*party.PARTY_RULES, *party.COMMON_RULES)
 
 #: Places of a document and their rules, in the order of the response.
 PACK: tuple[tuple[Places, tuple[Rule, ...]], ...] = (
     (document.find_document_places, document.DOCUMENT_RULES),
     (document.find_company_places, document.COMPANY_RULES),
     (party.find_party_places, PARTY_RULES),
-    (
-        party.find_recipient_places,
-        (*party.RECIPIENT_RULES, *party.IDENTITY_RULES, *address.ADDRESS_RULES),
-    ),
+    (party.find_recipient_places, (*party.RECIPIENT_RULES, *party.COMMON_RULES)),
     (line.find_line_places, line.LINE_RULES),
     (partial(line.find_entry_places, "classifications"), line.CLASSIFICATION_RULES),
     (partial(line.find_entry_places, "taxDetails"), line.TAX_RULES),

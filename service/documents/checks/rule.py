@@ -1,6 +1,6 @@
 """Rules of the portal: validity dates, condition, message and fix, and how they are applied.
 
-The rules are in party.py, address.py, line.py and document.py; preflight.py applies them to a
+The rules are in party.py, line.py and document.py; preflight.py applies them to a
 document. A rule checks what would be sent: texts that `document.build` trims, cuts or normalises
 are valid. Portal: 14
 """
@@ -8,15 +8,22 @@ are valid. Portal: 14
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from service.documents import codes
-from service.documents.checks.dates import PORTAL_ZONE
 from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
 from service.json_types import Json, JsonMapping, JsonObject
+
+PORTAL_ZONE = timezone(timedelta(hours=8))
+#: The days, in this zone, on which the portal started to apply a rule.
+RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
+STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
+REGISTER_STRICT = date(2026, 8, 1)  # Portal: 3.1
+FORMATS_STRICT = date(2026, 8, 15)  # lengths, characters, units. Portal: 12.8, 14.3
+DISCLOSURE = (date(2026, 7, 7), date(2027, 12, 31))  # versions 1.2 and 1.3. Portal: 9
 
 #: Codes of this service for violations without a published code: an absent member, and a wrong
 #: length, form or character.
@@ -251,17 +258,34 @@ def malformed(
     return is_malformed
 
 
-def keep_only(
-    characters: str, member: str, form: re.Pattern[str], other: str = ""
-) -> Callable[[Place], str | None]:
-    """Return a fix that replaces other characters by `other`, if the result has the form."""
+def keep_only(characters: str, other: str = "") -> Callable[[str], str]:
+    """Return a function that replaces the other characters of a text."""
+
+    def repair(text: str) -> str:
+        return " ".join(re.sub(f"[^{characters}]+", other, text).split())
+
+    return repair
+
+
+def formed(
+    member: str,
+    form: re.Pattern[str],
+    message: str,
+    code: str = FORMAT,
+    applies: Callable[[Place], object] = _applies_always,
+    repair: Callable[[str], str] | None = None,
+) -> Rule:
+    """Return the rule of a member that must have a form where that `applies`.
+
+    Its fix is the repaired text, if that has the form.
+    """
 
     def fix(place: Place) -> str | None:
-        kept = re.sub(f"[^{characters}]+", other, place.sent_text(member))
-        kept = " ".join(kept.split())
-        return kept if form.fullmatch(kept) else None
+        repaired = repair(place.sent_text(member)) if repair else None
+        return repaired if repaired is not None and form.fullmatch(repaired) else None
 
-    return fix
+    condition = malformed(member, form, applies)
+    return Rule(code, member, condition, message, FORMATS_STRICT, fix=fix)
 
 
 def coded(
