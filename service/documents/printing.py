@@ -26,7 +26,6 @@ from service.documents.money import (
 from service.documents.ubl import document
 from service.documents.ubl.elements import get_object
 from service.documents.ubl.parties import STATE_ABROAD, is_abroad
-from service.documents.ubl.references import get_reference_numbers
 from service.json_types import JsonMapping, JsonObject
 
 
@@ -118,7 +117,7 @@ def format_terms(source: JsonMapping) -> list[tuple[str, str]]:
     mode = payment.get("mode")
     span = _join(" – ", period.get("start"), period.get("end"))
     prepaid = _join(" ", prepayment.get("date"), prepayment.get("time"))
-    bills = get_reference_numbers(source.get("references") or (), "BILL")
+    bills = document.get_reference_numbers(source.get("references") or (), "BILL")
     return _keep_given(
         ("Payment by", get_names("payment_modes").get(mode, mode) if mode else None),
         ("Bank account", payment.get("bankAccount")),

@@ -1,18 +1,27 @@
 """Build the portal's UBL 2.1 JSON document of an invoice or note, and the bytes that are sent.
 
-Each function builds the elements of one table of the portal's document description: header and
-totals here, the rest in parties, lines, references and shipping. Portal: 10
+Each function builds the elements of one table of the portal's document description: parties and
+lines in their modules, the rest here. Portal: 10
 """
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from service import json_codec
-from service.documents.money import Totals, compute_document, read_adjustments
-from service.documents.ubl.elements import Element, amount, get_object, group, optional, value
+from service.documents.money import Totals, compute_document, read_adjustments, round_cents
+from service.documents.ubl.elements import (
+    Element,
+    amount,
+    clean_text,
+    get_object,
+    group,
+    optional,
+    value,
+)
 from service.documents.ubl.lines import (
     build_adjustment,
     build_document_tax,
@@ -22,12 +31,11 @@ from service.documents.ubl.lines import (
 from service.documents.ubl.parties import (
     Party,
     build_buyer,
+    build_recipient,
     build_supplier,
     make_issuer_party,
     or_general_public,
 )
-from service.documents.ubl.references import build_billing_references, build_document_references
-from service.documents.ubl.shipping import build_delivery, build_payment_means, build_prepayment
 from service.json_types import JsonMapping, JsonObject
 
 HOME_CURRENCY = "MYR"
@@ -41,6 +49,10 @@ NAMESPACES = {
 
 #: Type of a note -> the last digit of the portal's document type. Portal: 9
 NOTE_TYPES = {"CREDIT_NOTE": "2", "DEBIT_NOTE": "3", "REFUND_NOTE": "4"}
+
+#: Type of a reference to a free trade agreement.
+AGREEMENT = "FTA"
+_COMMA = re.compile(r"\s*,\s*")
 
 
 def build(
@@ -67,8 +79,8 @@ def build(
     sums = compute_document(source)
     invoice = group(
         **_build_header(source, number, issued_at, version),
-        BillingReference=build_billing_references(originals, references),
-        AdditionalDocumentReference=build_document_references(references),
+        BillingReference=_build_billing_references(originals, references),
+        AdditionalDocumentReference=_build_document_references(references),
         AccountingSupplierParty=group(
             AdditionalAccountID=optional(
                 own.get("exporter_certified_number"), schemeAgencyName="CertEx"
@@ -76,10 +88,10 @@ def build(
             Party=build_supplier(supplier),
         ),
         AccountingCustomerParty=group(Party=build_buyer(buyer)),
-        Delivery=build_delivery(get_object(source, "delivery"), number, currency),
-        PaymentMeans=build_payment_means(payment, own.get("bank_account")),
+        Delivery=_build_delivery(get_object(source, "delivery"), number, currency),
+        PaymentMeans=_build_payment_means(payment, own.get("bank_account")),
         PaymentTerms=group(Note=optional(payment.get("terms"), 300)),
-        PrepaidPayment=build_prepayment(get_object(source, "prepayment"), sums.prepaid, currency),
+        PrepaidPayment=_build_prepayment(get_object(source, "prepayment"), sums.prepaid, currency),
         AllowanceCharge=[
             build_adjustment(is_charge, each, currency)
             for name, is_charge in (("allowances", False), ("charges", True))
@@ -166,6 +178,111 @@ def _build_exchange_rate(source: JsonMapping, currency: str) -> Element | None:
         SourceCurrencyCode=value(currency),
         TargetCurrencyCode=value(HOME_CURRENCY),
         CalculationRate=value(Decimal(source["exchangeRate"])),
+    )
+
+
+# References: originals of a note, bills, customs forms and others. Portal: 10.2
+
+
+def _build_billing_references(
+    originals: Sequence[Mapping[str, str]], references: Iterable[Mapping[str, str]]
+) -> Element:
+    """Build one entry for all originals, and one for each bill. Portal: 10.2, 10.11"""
+    entries: Element = []
+    if originals:
+        entries.append({"InvoiceDocumentReference": [_build_original(each) for each in originals]})
+    bills = get_reference_numbers(references, "BILL")
+    return entries + [{"AdditionalDocumentReference": group(ID=optional(bill))} for bill in bills]
+
+
+def _build_original(original: Mapping[str, str]) -> JsonObject:
+    # An original that was issued outside the portal has none. Portal: 10.11
+    return {"ID": value(original["number"]), "UUID": value(original.get("uuid") or "NA")}
+
+
+def _build_document_references(references: Sequence[Mapping[str, str]]) -> Element:
+    """Build the other references. Customs forms share an entry per type."""
+    return [
+        *_build_form(get_reference_numbers(references, "CUSTOMS_FORM"), "CustomsImportForm"),
+        *(_build_agreement(each) for each in references if each.get("type") == AGREEMENT),
+        *_build_form(get_reference_numbers(references, "K2"), "K2"),
+        *({"ID": value(number)} for number in get_reference_numbers(references, "INCOTERMS")),
+    ]
+
+
+def _build_form(numbers: list[str], document_type: str) -> Element:
+    if not numbers:
+        return []
+    return [{"ID": value(",".join(numbers)), "DocumentType": value(document_type)}]
+
+
+def _build_agreement(reference: Mapping[str, str]) -> JsonObject:
+    return {
+        "ID": value(AGREEMENT),
+        "DocumentType": value("FreeTradeAgreement"),
+        "DocumentDescription": value(clean_text(reference.get("description"), 300)),
+    }
+
+
+def get_reference_numbers(references: Iterable[Mapping[str, str]], kind: str) -> list[str]:
+    """Return the numbers of one type of reference, without blanks around commas."""
+    given = (
+        _COMMA.sub(",", clean_text(each.get("id")))
+        for each in references
+        if each.get("type") == kind
+    )
+    return [number for number in given if number]
+
+
+# Delivery and payment. Portal: 10.5, 10.6
+
+
+def _build_delivery(given: JsonMapping, number: str, currency: str) -> Element | None:
+    """Build the delivery of the document with this number.
+
+    The charge for the delivery is not part of the document's charges and totals.
+    """
+    charge: JsonMapping | None = given.get("charge")
+    return group(
+        DeliveryParty=build_recipient(given),
+        Shipment=charge
+        and group(
+            ID=value(number),
+            FreightAllowanceCharge=group(
+                ChargeIndicator=value(True),
+                AllowanceChargeReason=optional(charge.get("reason"), 300),
+                Amount=amount(round_cents(charge["amount"]), currency),
+            ),
+        ),
+    )
+
+
+def _build_payment_means(payment: Mapping[str, str], own_account: str | None) -> Element | None:
+    """Build the payment means, or return None without a mode, which is mandatory.
+
+    `own_account` is the default of the bank account.
+    """
+    account = clean_text(payment.get("bankAccount")) or clean_text(own_account)
+    mode = clean_text(payment.get("mode"))
+    if not mode:
+        return None
+    return group(
+        PaymentMeansCode=value(mode), PayeeFinancialAccount=account and group(ID=value(account))
+    )
+
+
+def _build_prepayment(prepayment: JsonMapping, prepaid: Decimal, currency: str) -> Element | None:
+    """Build the prepayment, or return None without one.
+
+    `prepaid` is its amount, rounded as in the totals.
+    """
+    if not prepayment:
+        return None
+    return group(
+        ID=optional(prepayment.get("reference"), 150),
+        PaidAmount=amount(prepaid, currency),
+        PaidDate=optional(prepayment.get("date")),
+        PaidTime=optional(prepayment.get("time")),
     )
 
 
