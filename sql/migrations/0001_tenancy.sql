@@ -111,6 +111,7 @@ comment on function current_owner is
 
 create procedure keep_apart(
     fenced regclass,
+    rights text,
     own text default 'company_id = current_company()',
     has_secrets boolean default false,
     across text default null)
@@ -122,6 +123,7 @@ begin
     'create policy own_rows on %s to einvoice_service using (%s) with check (%2$s)', fenced, own);
   execute format(
     'create policy read_across on %s for select to einvoice_reader using (true)', fenced);
+  execute format('grant %s on %s to einvoice_service', rights, fenced);
   if not has_secrets then
     execute format('grant select on %s to einvoice_reader', fenced);
   end if;
@@ -131,7 +133,7 @@ begin
   end if;
 end $$;
 comment on procedure keep_apart is
-  'Isolate the rows of a table: the service reads and writes only those for which a condition '
+  'Isolate the rows of a table: the service has its `rights` on those only for which a condition '
   'holds, by default those of the current company. Support staff reads all, of a table with '
   'secrets only the columns that are granted. `across` are the rights of functions that run across '
   'companies.';
@@ -212,9 +214,8 @@ create table companies (
 -- the portal. Only a verified TIN belongs to a company: see companies_of_tin() and
 -- refuse_taken_tin().
 call keep_apart(
-  'companies', 'id = current_company()',
+  'companies', 'select, insert, update', 'id = current_company()',
   across => 'select (id, name, tin_code, tin, tin_verified_at)');
-grant select, insert, update on companies to einvoice_service;
 grant usage on sequence companies_id_seq to einvoice_service;
 create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
 call describe('companies', '
@@ -256,8 +257,7 @@ create table accounts (
   created_at timestamptz not null default clock_timestamp(),
   constraint accounts_name_once unique (name)
 );
-call keep_apart('accounts', 'id = current_account()', across => 'select');
-grant select, insert on accounts to einvoice_service;
+call keep_apart('accounts', 'select, insert', 'id = current_account()', across => 'select');
 grant usage on sequence accounts_id_seq to einvoice_service;
 call describe('accounts', '
   Accounts of the integration surface. Written by operator commands.
@@ -293,13 +293,12 @@ create table api_keys (
 );
 create index api_keys_by_key_id on api_keys (key_id);
 call keep_apart(
-  'api_keys', 'owner_id = current_owner(owner_kind)', has_secrets => true, across => 'select');
+  'api_keys', 'insert, update (revoked_at, last_used_at)', 'owner_id = current_owner(owner_kind)',
+  has_secrets => true, across => 'select');
 grant select (
   owner_kind, owner_id, company_id, account_id, key_id, name, created_at, expires_at, revoked_at,
   last_used_at
 ) on api_keys to einvoice_service, einvoice_reader;
-grant insert on api_keys to einvoice_service;
-grant update (revoked_at, last_used_at) on api_keys to einvoice_service;
 -- Processes keep keys in memory for as long as they are not notified.
 create trigger announce after delete or update of secret_sha256, expires_at, revoked_at on api_keys
   for each row execute function announce_api_key();
@@ -331,8 +330,7 @@ create unlogged table key_quotas (
   primary key (owner_kind, owner_id, key_id),
   foreign key (owner_kind, owner_id, key_id) references api_keys (owner_kind, owner_id, key_id)
 ) with (fillfactor = 50);
-call keep_apart('key_quotas', 'owner_id = current_owner(owner_kind)');
-grant select, insert, update on key_quotas to einvoice_service;
+call keep_apart('key_quotas', 'select, insert, update', 'owner_id = current_owner(owner_kind)');
 call describe('key_quotas', '
   Requests of each key in the current minute, counted for all processes.
 
@@ -370,8 +368,7 @@ create table tin_checks (
   primary key (company_id, tin, id_type, id_value)
 );
 create index tin_checks_by_age on tin_checks (company_id, confirmed_at);
-call keep_apart('tin_checks');
-grant select, insert, update, delete on tin_checks to einvoice_service;
+call keep_apart('tin_checks', 'select, insert, update, delete');
 call describe('tin_checks', '
   TINs that the portal has confirmed for a company. Written after each check; old rows are
   deleted.
@@ -404,8 +401,8 @@ create table signing_certificates (
 create unique index signing_certificates_one_live on signing_certificates (company_id)
   where removed_at is null;
 call keep_apart(
-  'signing_certificates', has_secrets => true, across => 'select (company_id, id, sealed_key)');
-grant select, insert, update (sealed_key, removed_at) on signing_certificates to einvoice_service;
+  'signing_certificates', 'select, insert, update (sealed_key, removed_at)', has_secrets => true,
+  across => 'select (company_id, id, sealed_key)');
 grant select (
   company_id, id, certificate, subject, issuer_form, not_before, not_after, created_at, removed_at,
   secret_key_id
@@ -446,10 +443,8 @@ create table portal_credentials (
 create unique index portal_credentials_one_live on portal_credentials (company_id)
   where removed_at is null;
 call keep_apart(
-  'portal_credentials', has_secrets => true,
+  'portal_credentials', 'select, insert, update (sealed_secret, removed_at)', has_secrets => true,
   across => 'select (company_id, id, tin, client_id, fingerprint, sealed_secret, removed_at)');
-grant select, insert, update (sealed_secret, removed_at) on portal_credentials
-  to einvoice_service;
 grant select (company_id, id, tin, client_id, created_at, removed_at) on portal_credentials
   to einvoice_reader;
 call describe('portal_credentials', '

@@ -12,8 +12,7 @@ create table record_counts (
   live bigint not null,
   primary key (company_id, list, status, type, slot)
 ) with (fillfactor = 50);
-call keep_apart('record_counts');
-grant select, insert, update on record_counts to einvoice_service;
+call keep_apart('record_counts', 'select, insert, update');
 call describe('record_counts', '
   Number of records that are not deleted, by status and type. Written by triggers. A total is the
   sum of its slots.
@@ -70,8 +69,7 @@ create table metadata_entries (
   record_id bigint not null,
   primary key (company_id, list, key, value, record_id)
 );
-call keep_apart('metadata_entries');
-grant select, insert, delete on metadata_entries to einvoice_service;
+call keep_apart('metadata_entries', 'select, insert, delete');
 call describe('metadata_entries', '
   Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.
 
@@ -295,8 +293,7 @@ create index documents_by_invoice on documents (company_id, invoice_id)
 -- The invoices in a consolidated invoice, and the notes to it.
 create index documents_by_consolidated_invoice on documents (company_id, consolidated_invoice_id)
   where consolidated_invoice_id is not null;
-call keep_apart('documents');
-grant select, insert, update on documents to einvoice_service;
+call keep_apart('documents', 'select, insert, update');
 call keep_metadata_entries('documents');
 create trigger add_parts after insert or update of buyer_text on documents for each row
   execute function add_document_parts();
@@ -382,8 +379,7 @@ create index documents_by_update on document_states (company_id, kind, updated_a
 -- For the overview.
 create index documents_failed on document_states (company_id, outcome_at)
   where failed_outcome is not null and deleted_at is null;
-call keep_apart('document_states');
-grant select, insert, update on document_states to einvoice_service;
+call keep_apart('document_states', 'select, insert, update');
 create trigger counted_inserted after insert on document_states for each row
   execute function count_record();
 create trigger counted_changed after update on document_states for each row
@@ -416,8 +412,7 @@ create table buyer_words (
   invoice_id bigint not null,
   primary key (company_id, word, buyer_text, invoice_id)
 );
-call keep_apart('buyer_words');
-grant select, insert on buyer_words to einvoice_service;
+call keep_apart('buyer_words', 'select, insert');
 call describe('buyer_words', '
   Words of the names of buyers and their TINs, also of those that no invoice has any more. Written
   by a trigger.

@@ -85,8 +85,7 @@ comment on index submissions_kept_waiting is
 create index submissions_uncertain_of_tin on submissions (company_id, tin, id)
   where state = 'Uncertain';
 create statistics submissions_company_and_tin (dependencies) on company_id, tin from submissions;
-call keep_apart('submissions', across => 'select, update');
-grant select, insert on submissions to einvoice_service;
+call keep_apart('submissions', 'select, insert', across => 'select, update');
 -- The service cannot change the promise of a submission.
 grant update (
   state, fence, lease_until, not_before, claims, sends, reads, absence_confirmations,
@@ -194,8 +193,7 @@ create index submitted_documents_cancelling on submitted_documents (cancelling_u
 -- Documents that prevent a change of the company's TIN.
 create index submitted_documents_undecided on submitted_documents (company_id)
   where status in ('Submitting', 'Submitted');
-call keep_apart('submitted_documents', across => 'select, update');
-grant select, insert, update on submitted_documents to einvoice_service;
+call keep_apart('submitted_documents', 'select, insert, update', across => 'select, update');
 -- For the overview: documents that can be cancelled.
 create index submitted_documents_by_submission on submitted_documents (company_id, submitted_at)
   where status = 'Valid';
@@ -255,8 +253,7 @@ create table submitted_contents (
   primary key (company_id, submitted_document_id),
   foreign key (company_id, submitted_document_id) references submitted_documents (company_id, id)
 );
-call keep_apart('submitted_contents');
-grant select, insert on submitted_contents to einvoice_service;
+call keep_apart('submitted_contents', 'select, insert');
 call describe('submitted_contents', '
   Bytes of submitted documents. Never changed: each request contains the same.
 
@@ -281,8 +278,7 @@ create table portal_sightings (
     (via in ('submit', 'damaged answer', 'search', 'details', 'unproven', 'listed'))
 );
 create index portal_sightings_by_uuid on portal_sightings (uuid);
-call keep_apart('portal_sightings', across => 'select');
-grant select, insert on portal_sightings to einvoice_service;
+call keep_apart('portal_sightings', 'select, insert', across => 'select');
 call describe('portal_sightings', '
   Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
   Never changed.
@@ -309,8 +305,7 @@ create table comparisons (
   failures int not null default 0,
   retry_at timestamptz
 );
-call keep_apart('comparisons', across => 'select, insert, update');
-grant select, insert, update on comparisons to einvoice_service;
+call keep_apart('comparisons', 'select, insert, update', across => 'select, insert, update');
 call describe('comparisons', '
   The latest complete comparison of each company with the portal, and the claim on the next one.
   One process at a time compares a company.
@@ -357,13 +352,12 @@ create table findings (
 );
 create unique index findings_open on findings (company_id, kind, uuid)
   where resolved_at is null;
-call keep_apart('findings', across => 'select');
-grant select on findings to einvoice_service;
-grant insert (
-  company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id,
-  received_at, cancelled_at, reason
-) on findings to einvoice_service;
-grant update (resolved_at, resolved_by, note) on findings to einvoice_service;
+call keep_apart(
+  'findings',
+  'select, update (resolved_at, resolved_by, note), '
+  'insert (company_id, kind, tin, number, document_type, uuid, other_uuid, submitted_document_id, '
+  'received_at, cancelled_at, reason)',
+  across => 'select');
 call describe('findings', '
   Differences between the portal and the service, and how each was resolved. Written by the
   comparisons, polls and people.
@@ -400,9 +394,8 @@ create table sending_holds (
 );
 create unique index sending_holds_one_a_company on sending_holds (company_id)
   where released_at is null;
-call keep_apart('sending_holds', across => 'select, insert, update');
-grant select on sending_holds to einvoice_service;
-grant update (released_at) on sending_holds to einvoice_service;
+call keep_apart(
+  'sending_holds', 'select, update (released_at)', across => 'select, insert, update');
 call describe('sending_holds', '
   Holds on sending. While a company has one that is not released, nothing is sent for it.
 

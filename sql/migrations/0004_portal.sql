@@ -17,11 +17,11 @@ create table portal_odd_rows (
   constraint portal_odd_rows_bounded check
     (length(row_key) <= 300 and length(problems) <= 1000 and length(shown) <= 4000)
 );
-call keep_apart('portal_odd_rows', across => 'select');
-grant select,
-      insert (company_id, row_key, operation, tin, number, problems, shown),
-      update (operation, problems, shown, last_seen_at, times)
-  on portal_odd_rows to einvoice_service;
+call keep_apart(
+  'portal_odd_rows',
+  'select, insert (company_id, row_key, operation, tin, number, problems, shown), '
+  'update (operation, problems, shown, last_seen_at, times)',
+  across => 'select');
 call describe('portal_odd_rows', '
   Rows of the portal that could not be read or have an unknown value. They are skipped; all others
   are processed.

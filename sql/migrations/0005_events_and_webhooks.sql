@@ -38,8 +38,9 @@ create table events (
 );
 create index events_in_order on events (company_id, transaction_id, id);
 -- PostgreSQL sets the time and the transaction.
-call keep_apart('events', across => 'select, insert (company_id, type, data)');
-grant select, insert (company_id, type, data) on events to einvoice_service;
+call keep_apart(
+  'events', 'select, insert (company_id, type, data)',
+  across => 'select, insert (company_id, type, data)');
 call describe('events', '
   Events of companies, written in the transaction of the change and never changed.
 
@@ -68,8 +69,7 @@ create table webhook_endpoints (
   ordered boolean not null default false,
   primary key (company_id, id)
 );
-call keep_apart('webhook_endpoints', across => 'select, update');
-grant select, insert, update, delete on webhook_endpoints to einvoice_service;
+call keep_apart('webhook_endpoints', 'select, insert, update, delete', across => 'select, update');
 call describe('webhook_endpoints', '
   Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
 
@@ -101,11 +101,10 @@ create table webhook_secrets (
   foreign key (company_id, endpoint_id) references webhook_endpoints (company_id, id)
     on delete cascade
 );
-call keep_apart('webhook_secrets', has_secrets => true, across => 'select');
-grant select (company_id, endpoint_id, id, valid_until),
-      insert,
-      update (valid_until, sealed_secret)
-  on webhook_secrets to einvoice_service;
+call keep_apart(
+  'webhook_secrets',
+  'select (company_id, endpoint_id, id, valid_until), insert, update (valid_until, sealed_secret)',
+  has_secrets => true, across => 'select');
 grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to einvoice_reader;
 call describe('webhook_secrets', '
   Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.
@@ -146,8 +145,7 @@ create index webhook_deliveries_by_endpoint on webhook_deliveries (company_id, e
 create index webhook_deliveries_due
   on webhook_deliveries (company_id, endpoint_id, next_attempt_at)
   where status = 'Pending';
-call keep_apart('webhook_deliveries', across => 'select, insert, update');
-grant select, insert, update on webhook_deliveries to einvoice_service;
+call keep_apart('webhook_deliveries', 'select, insert, update', across => 'select, insert, update');
 create index webhook_deliveries_claimed on webhook_deliveries (company_id, endpoint_id)
   where lease_until is not null;
 create index webhook_deliveries_delivered

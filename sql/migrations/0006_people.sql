@@ -50,9 +50,9 @@ create table company_members (
 );
 create index company_members_by_user on company_members (user_id);
 -- roles_of() shows one person their companies.
-call keep_apart('company_members', across => 'select, update (accepted_at), delete');
-grant select, insert, update (role, name, updated_at, accepted_at), delete on company_members
-  to einvoice_service;
+call keep_apart(
+  'company_members', 'select, insert, update (role, name, updated_at, accepted_at), delete',
+  across => 'select, update (accepted_at), delete');
 call describe('company_members', '
   People who may sign in for a company, with their role.
 
@@ -148,10 +148,10 @@ create table document_links (
 );
 create index document_links_by_token on document_links (token_sha256);
 create index document_links_by_document on document_links (company_id, document_id, id);
-call keep_apart('document_links', has_secrets => true, across => 'select');
+call keep_apart(
+  'document_links', 'insert, update (revoked_at)', has_secrets => true, across => 'select');
 grant select (company_id, id, purpose, kind, document_id, created_at, expires_at, revoked_at)
   on document_links to einvoice_service, einvoice_reader;
-grant insert, update (revoked_at) on document_links to einvoice_service;
 call describe('document_links', '
   Links by which people without an account see a document, or ask for an invoice in their name.
 
@@ -194,8 +194,7 @@ create index einvoice_requests_by_id on einvoice_requests (company_id, id)
   where deleted_at is null;
 create index einvoice_requests_by_status on einvoice_requests (company_id, status, id)
   where deleted_at is null;
-call keep_apart('einvoice_requests', has_secrets => true);
-grant select, insert, update on einvoice_requests to einvoice_service;
+call keep_apart('einvoice_requests', 'select, insert, update', has_secrets => true);
 grant select (
   company_id, id, invoice_code, buyer, status, invoice_id, created_at, updated_at, deleted_at,
   bytes, metadata, link_id, rejection_reason, document_id, approved_party

@@ -13,8 +13,7 @@ create table integration_users (
 );
 create unique index integration_users_email_once on integration_users (account_id, lower(email));
 create index integration_users_by_age on integration_users (account_id, created_at, id);
-call keep_apart('integration_users', 'account_id = current_account()');
-grant select, insert, update on integration_users to einvoice_service;
+call keep_apart('integration_users', 'select, insert, update', 'account_id = current_account()');
 call describe('integration_users', '
   Users of an account. Written by the integration surface.
 
@@ -38,8 +37,7 @@ create table organizations (
   primary key (account_id, id)
 );
 create index organizations_by_age on organizations (account_id, created_at, id);
-call keep_apart('organizations', 'account_id = current_account()');
-grant select, insert, update on organizations to einvoice_service;
+call keep_apart('organizations', 'select, insert, update', 'account_id = current_account()');
 call describe('organizations', '
   Organizations of an account. Written by the integration surface.
 
@@ -63,8 +61,9 @@ create table organization_members (
   constraint organization_members_role check (role in ('owner', 'admin', 'member'))
 );
 create index organization_members_by_user on organization_members (account_id, user_id);
-call keep_apart('organization_members', 'account_id = current_account()');
-grant select, insert, update (role), delete on organization_members to einvoice_service;
+call keep_apart(
+  'organization_members', 'select, insert, update (role), delete',
+  'account_id = current_account()');
 call describe('organization_members', '
   Users in organizations. Written by the integration surface.
 
@@ -81,8 +80,7 @@ create table organization_companies (
   primary key (account_id, organization_id, company_id),
   foreign key (account_id, organization_id) references organizations (account_id, id)
 );
-call keep_apart('organization_companies', 'account_id = current_account()');
-grant select, insert on organization_companies to einvoice_service;
+call keep_apart('organization_companies', 'select, insert', 'account_id = current_account()');
 -- linked_companies() shows the names and TINs of companies that are linked within the current
 -- account. Its owner sees no other links, and through them no other companies.
 create policy links_of_account on organization_companies to einvoice_across

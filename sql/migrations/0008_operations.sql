@@ -20,8 +20,8 @@ create table idempotency_keys (
   constraint idempotency_keys_answered_whole check ((status is null) = (answer is null))
 );
 call keep_apart(
-  'idempotency_keys', 'owner_id = current_owner(owner_kind)', has_secrets => true);
-grant select, insert, update, delete on idempotency_keys to einvoice_service;
+  'idempotency_keys', 'select, insert, update, delete', 'owner_id = current_owner(owner_kind)',
+  has_secrets => true);
 grant select (
   owner_kind, owner_id, route, key, status, created_at, is_interim
 ) on idempotency_keys to einvoice_reader;
@@ -65,11 +65,9 @@ create table audit_log (
 );
 call keep_apart(
   'audit_log',
+  'select, insert (company_id, account_id, action, subject, before_sha256, after_sha256, changes)',
   'company_id = current_company() and account_id is null'
   ' or account_id = current_account() and company_id is null');
-grant select,
-      insert (company_id, account_id, action, subject, before_sha256, after_sha256, changes)
-  on audit_log to einvoice_service;
 create index audit_log_by_age on audit_log (company_id, id);
 create index audit_log_by_subject on audit_log (company_id, subject, id);
 -- Functions write what a person did to the audit log of each company. They cannot read it.
