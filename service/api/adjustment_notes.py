@@ -19,12 +19,11 @@ from service.db.statements import sql
 from service.documents import states
 from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
-from service.documents.rows import Row
 from service.errors import CONSTRAINTS, Forbidden, ValidationError, violation
 from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.machine.failures import refuse_note
 

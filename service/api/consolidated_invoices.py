@@ -16,11 +16,10 @@ from service.db.statements import sql
 from service.documents import consolidation
 from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED
-from service.documents.rows import Row
 from service.errors import CONSTRAINTS, ValidationError, Violation, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own_with
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import run_in_thread
 
 GROUP = Group("Consolidated invoices", CONSOLIDATED.title)

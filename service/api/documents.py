@@ -23,7 +23,6 @@ from service.documents.body_checks import ISSUED, Draft, check_draft
 from service.documents.consolidation import find_misclassified_lines
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import join_exports, read_stored_body
-from service.documents.rows import Row
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction, read_own
@@ -35,7 +34,7 @@ from service.http.requests import (
     warn_of_doubts,
     warn_of_removed,
 )
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.locked_documents import lock_document

@@ -19,12 +19,11 @@ from service.documents.body_checks import find_size_violations
 from service.documents.checks.party import SHORT_POSTCODE
 from service.documents.checks.preflight import check_buyer
 from service.documents.kind import INVOICE
-from service.documents.rows import Row
 from service.errors import Conflict, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
 from service.http.requests import get_text, or_not_found, warn_of_removed
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.locked_documents import lock_document

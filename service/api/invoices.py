@@ -10,14 +10,13 @@ from service.db.audit_actor import get_actor
 from service.db.statements import sql
 from service.documents.body_checks import Draft, check_draft
 from service.documents.kind import INVOICE
-from service.documents.rows import Row
 from service.errors import CONSTRAINTS
 from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.idempotency import CLAIM, store_response
 from service.http.requests import warn_of_doubts
 from service.http.responses import success_response
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.sending import submit

@@ -22,13 +22,12 @@ from service.db.statements import sql
 from service.documents import printing
 from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.optional_members import read_stored_body
-from service.documents.rows import Row
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
 from service.http.access import read_own, read_own_with
 from service.http.requests import or_not_found, read_path_id
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
 
 #: File extension of a QR code -> its media type.

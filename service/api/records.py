@@ -15,12 +15,11 @@ from service.api.operation import QueryParameter
 from service.api.pagination import Page, read_page
 from service.db.connections import Connection
 from service.db.statements import Statement, sql
-from service.documents.rows import Row
 from service.http import app_keys, responses
 from service.http.access import read_own, read_own_with
 from service.http.idempotency import store_response, store_response_without
 from service.http.requests import check_if_match, or_not_found, read_path_id
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 
 #: Bytes of records that one statement returns. A larger page is streamed.
 BUDGET_BYTES = 1_000_000

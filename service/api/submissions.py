@@ -18,12 +18,11 @@ from service.documents import states
 from service.documents.body_checks import parse_document_instant
 from service.documents.checks.document import TOO_OLD
 from service.documents.kind import CONSOLIDATED, DocumentKind
-from service.documents.rows import Row
 from service.errors import BadRequest, Conflict, Forbidden, make_reason
 from service.http import app_keys, idempotency, responses
 from service.http.access import read_own
 from service.http.requests import check_if_match, not_found, or_not_found, read_path_id
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission

@@ -42,11 +42,10 @@ from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, SESSION, WRITE
 from service.db.statements import sql
 from service.documents import codes, money, printing, states
-from service.documents.rows import Row
 from service.errors import ValidationError
 from service.http.access import read_own
 from service.http.forms import FORM, read_number
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
 from service.schema import name_in_record
 

@@ -10,8 +10,8 @@ from service.dashboard.sessions import ADMINISTER, OWN, RIGHTS
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.documents.rows import Row
 from service.errors import BadRequest, Conflict, Forbidden, NotFound
+from service.json_types import Row
 
 MOST_PEOPLE = 200  # of a company, as far as people invite them
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")

@@ -27,10 +27,9 @@ from service.documents.money import (
     compute_line,
 )
 from service.documents.optional_members import read_members
-from service.documents.rows import Row
 from service.documents.ubl.document import HOME_CURRENCY
 from service.errors import violation
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 
 #: Type of a consolidated invoice -> the types of the invoices that it can contain.
 FAMILIES = {

@@ -9,8 +9,7 @@ from functools import lru_cache
 
 from service import json_codec, schema
 from service.documents.kind import NOTE, DocumentKind
-from service.documents.rows import Row
-from service.json_types import JsonMapping, JsonObject
+from service.json_types import JsonMapping, JsonObject, Row
 
 _NOT_OF_NOTES = "invoiceLevelAllowanceCharge"
 #: Name in a record -> name in a body.

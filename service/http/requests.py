@@ -15,7 +15,6 @@ from service.db.connections import Connection
 from service.documents import codes
 from service.documents.doubts import Doubt
 from service.documents.optional_members import read_stored_body
-from service.documents.rows import Row
 from service.errors import (
     MAX_VIOLATIONS,
     BadRequest,
@@ -31,7 +30,7 @@ from service.errors import (
 )
 from service.http import app_keys, responses
 from service.http.limits import UPLOAD
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 
 Value = TypeVar("Value")

@@ -9,11 +9,10 @@ from service.db.statements import sql
 from service.documents import consolidation, states
 from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import read_stored_body
-from service.documents.rows import Row
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
 from service.http.requests import or_not_found
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.machine.failures import refuse_note, refuse_submission
 

@@ -22,11 +22,10 @@ from service.config import Config, ConfigError
 from service.db.connections import Connection
 from service.db.encryption import SIGNING_KEY, DecryptionError, Vault
 from service.db.statements import sql
-from service.documents.rows import Row
 from service.documents.signing import certificate, signature
 from service.documents.ubl import document
 from service.errors import BadRequest, make_reason
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.machine.failures import refuse_submission
 from service.submission.machine.types import Error

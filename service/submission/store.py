@@ -16,9 +16,8 @@ from service.db.connections import Connection, UniqueViolationError
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
-from service.documents.rows import Row
 from service.errors import describe_error, make_reason
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.monitoring.metrics import DOCUMENT_OUTCOMES, SUBMISSION_MOVES
 from service.submission.context import Claim, SubmissionContext
 from service.submission.foreign_uuids import mask_foreign_uuids, read_recorded

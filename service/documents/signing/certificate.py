@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from service.documents.rows import Row
 from service.documents.signing.private_key import (
     UnusableCredentials,
     can_sign,
@@ -21,7 +20,7 @@ from service.documents.signing.private_key import (
 )
 from service.documents.ubl.parties import normalize_tin
 from service.errors import violation
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 
 WARN_BEFORE = timedelta(days=30)
 PATH = "/company/signing-certificate"

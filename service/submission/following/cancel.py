@@ -17,8 +17,8 @@ from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import DocumentKind
-from service.documents.rows import Row
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, ValidationError, violation
+from service.json_types import Row
 from service.loops import wait_for_event
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError

@@ -14,12 +14,11 @@ from service import json_codec
 from service.config import SETTINGS
 from service.db.statements import sql
 from service.documents import codes
-from service.documents.rows import Row
 from service.documents.states import TIN_NOT_VERIFIED
 from service.documents.ubl import parties
 from service.errors import ApiError, UnknownTin
 from service.http.code_lists import read_tables
-from service.json_types import JsonMapping
+from service.json_types import JsonMapping, Row
 from service.portal import addresses
 from service.portal.client import Portal
 from service.portal.errors import LoginRefused, PortalError, Throttled

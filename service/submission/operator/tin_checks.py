@@ -11,7 +11,6 @@ from aiohttp import web
 
 from service.db.statements import sql
 from service.documents import states
-from service.documents.rows import Row
 from service.documents.ubl import parties
 from service.errors import (
     ApiError,
@@ -22,7 +21,7 @@ from service.errors import (
     retry_after,
 )
 from service.http.limits import RateLimiter
-from service.json_types import Json, JsonObject
+from service.json_types import Json, JsonObject, Row
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.machine.failures import PERSON_SECONDS

@@ -22,12 +22,11 @@ from service.documents import states
 from service.documents.body_checks import SubmissionRequest
 from service.documents.checks import preflight
 from service.documents.kind import INVOICE, DocumentKind
-from service.documents.rows import Row
 from service.documents.signing import signature
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
 from service.errors import BadRequest, Conflict, make_reason
-from service.json_types import JsonObject
+from service.json_types import JsonObject, Row
 from service.loops import wait_for_event
 from service.offload import offload
 from service.submission.context import Claim, SubmissionContext
