@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from service import json_codec
 from service.documents.checks.line import lacks_tax
@@ -50,8 +50,7 @@ MAX_BYTES = 280_000
 LINE_BYTES, TAX_BYTES = 500, 400
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(NamedTuple):
     """A calendar month in the business time zone.
 
     Its sales are issued in [since, until) and consolidated before `deadline`.
@@ -78,12 +77,7 @@ def make_period(month: date, time_zone: tzinfo, days: int) -> Period:
     return Period(month, *(datetime.combine(day, time(), time_zone) for day in midnights))
 
 
-#: A row of the view consolidation_candidates.
-InvoiceRow = TypeVar("InvoiceRow", bound=Row)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsolidationTerms:
+class ConsolidationTerms(NamedTuple):
     """The consolidated invoice for which invoices are checked.
 
     The authority has suspended the relaxable rules for sales up to `relaxed_until`, if set. `msic`
@@ -182,10 +176,10 @@ def describe_left_out(invoice: Row, refusal: tuple[str, str]) -> JsonObject:
 
 
 def split_candidates(
-    invoices: Iterable[InvoiceRow], terms: ConsolidationTerms
-) -> tuple[list[InvoiceRow], list[JsonObject]]:
+    invoices: Iterable[Row], terms: ConsolidationTerms
+) -> tuple[list[Row], list[JsonObject]]:
     """Return (eligible invoices, entries of those left out) of rows of consolidation_candidates."""
-    taken: list[InvoiceRow] = []
+    taken: list[Row] = []
     rest: list[JsonObject] = []
     for invoice in invoices:
         if refusal := _find_refusal(invoice, terms):
@@ -349,21 +343,20 @@ class ConsolidationPlan:
 
     def _reserve(self, invoice: Row, groups: Iterable[TaxGroup]) -> bool:
         """Reserve the size of an invoice's new lines. Return whether the plan has room for them."""
-        new = [group for group in groups if not self._continues(group, invoice["code"])]
+        new = [group for group in groups if not self._find_run(group, invoice["code"])]
         size = self.size + sum(_measure_line(group, invoice["number"]) for group in new)
         self.is_full = size > MAX_BYTES
         self.size = self.size if self.is_full else size
         return not self.is_full
 
-    def _continues(self, group: TaxGroup, code: int) -> bool:
-        """Return whether a code directly follows the latest run of these taxes."""
+    def _find_run(self, group: TaxGroup, code: int) -> Run | None:
+        """Return the latest run of these taxes if a code directly follows it, or None."""
         run = self._latest_runs.get(group)
-        return run is not None and run.code + 1 == code
+        return run if run and run.code + 1 == code else None
 
     def _extend_run(self, invoice: Row, group: TaxGroup, taxes: Taxes) -> None:
         code, number = invoice["code"], invoice["number"]
-        if self._continues(group, code):
-            run = self._latest_runs[group]
+        if run := self._find_run(group, code):
             run.code, run.last = code, number
             run.taxes = _add_taxes(run.taxes, taxes)
         else:

@@ -7,8 +7,7 @@ processed first; otherwise it leaves no trace. Each kind reads some members of i
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from aiohttp import web
 
@@ -31,8 +30,7 @@ class Dropped(Exception):
     """Closes the connection without a response."""
 
 
-@dataclass(frozen=True)
-class Injection:
+class Injection(NamedTuple):
     """An ordered error that a request meets, with the response if the request was processed."""
 
     call: Call

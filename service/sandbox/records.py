@@ -4,8 +4,8 @@ import hashlib
 import secrets
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from service.documents.codes import BUILT_IN
 
@@ -59,8 +59,7 @@ def new_long_id(received_at: float) -> str:
     return f"{new_uuid()}{''.join(secrets.choice(MIXED) for _ in range(6))}{int(received_at):010d}"
 
 
-@dataclass(frozen=True)
-class CheckedEntry:
+class CheckedEntry(NamedTuple):
     """One document of a submission after the immediate checks. Findings reject it, warnings not.
 
     A document of another structure is None.

@@ -95,7 +95,8 @@ class Signers:
             return [error], []
         found = self._certificate(row)
         assert found is not None  # else the error is NO_CERTIFICATE
-        return [], certificate.find_warnings(found, issuer["now"], issuer if row else None)
+        warnings = certificate.find_warnings(found, issuer["now"], issuer if row else None)
+        return [], list(warnings)
 
     async def find_problems(
         self, conn: Connection, company_id: int, issuer: Row, names_issuer: bool
@@ -133,7 +134,7 @@ class Signers:
         problems = [] if signer.can_sign() else [CANNOT_SIGN]
         if self._needs_authority and certificate.is_self_signed(signer.certificate):
             problems.append(SELF_SIGNED)
-        return problems + certificate.find_warnings(signer.certificate, now, company)
+        return [*problems, *certificate.find_warnings(signer.certificate, now, company)]
 
     def _certificate(self, row: Row | None) -> certificate.Certificate | None:
         """Return the certificate of a stored row, else the configured one, else None."""

@@ -491,7 +491,7 @@ def test_certificate_warnings_name_expiry_and_identity(
 ) -> None:
     facts = {"not_before": SIGNED_AT - DAY, "not_after": SIGNED_AT + 300 * DAY, **facts}
     made = certificate.read_certificate(issued(**facts).certificate_pem)
-    assert certificate.find_warnings(made, SIGNED_AT, COMPANY) == wordings
+    assert list(certificate.find_warnings(made, SIGNED_AT, COMPANY)) == wordings
     outside = [wording for wording in wordings if "expired" in wording or "before" in wording]
     refusal = (
         {"code": "DS304", "path": "/company/signing-certificate", "message": outside[0]}

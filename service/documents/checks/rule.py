@@ -56,8 +56,7 @@ class CheckFinding(NamedTuple):
         return {**shown, "patch": self.patch} if self.patch else shown
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(NamedTuple):
     """Facts about a document that its record does not have; instants are in UTC.
 
     `at` is the time of sending, `issued_at` the issue time that would be sent, `original_tin` the

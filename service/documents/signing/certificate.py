@@ -185,34 +185,20 @@ def make_record(certificate: Certificate, now: datetime, company: Row) -> JsonOb
     }
 
 
-def find_warnings(certificate: Certificate, now: datetime, company: Row | None = None) -> list[str]:
-    """Return warnings, as sentences, about the validity and the identity of a certificate.
+def find_warnings(
+    certificate: Certificate, now: datetime, company: Row | None = None
+) -> Iterator[str]:
+    """Yield warnings, as sentences, about the validity and the identity of a certificate.
 
     `company` is the record of its owner, or None for the certificate of an intermediary, which
     names another company. Portal: 11.1
     """
-    return [
-        *_find_validity_warnings(certificate, now),
-        *_find_identity_warnings(certificate, company),
-    ]
-
-
-def is_self_signed(certificate: Certificate) -> bool:
-    """Return whether no authority has issued a certificate; the portal rejects it with DS329."""
-    found = x509.load_der_x509_certificate(certificate.der)
-    return found.issuer == found.subject
-
-
-def _find_validity_warnings(certificate: Certificate, now: datetime) -> Iterator[str]:
     if outside := check_validity(certificate, now):
         yield outside["message"]
     elif certificate.not_after - now < WARN_BEFORE:
         days = (certificate.not_after - now).days
         left = f"in {days} day{'' if days == 1 else 's'}" if days else "within a day"
         yield f"The signing certificate expires on {certificate.not_after:%Y-%m-%d}, {left}."
-
-
-def _find_identity_warnings(certificate: Certificate, company: Row | None) -> Iterator[str]:
     for member, title, column, fact, absent, different in IDENTITIES:
         found = normalize_tin(getattr(certificate, member))
         if not found:
@@ -223,3 +209,9 @@ def _find_identity_warnings(certificate: Certificate, company: Row | None) -> It
                 "the portal accepts that from an intermediary only, "
                 f"and otherwise rejects it with {different}."
             )
+
+
+def is_self_signed(certificate: Certificate) -> bool:
+    """Return whether no authority has issued a certificate; the portal rejects it with DS329."""
+    found = x509.load_der_x509_certificate(certificate.der)
+    return found.issuer == found.subject
