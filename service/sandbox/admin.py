@@ -14,8 +14,8 @@ from .documents import change_document_state, find_document
 from .faults import KINDS
 from .operations import OPERATIONS
 from .queries import read_query, seconds_of
+from .registers import PROFILE, qr_code
 from .settings import Client, Taxpayer
-from .taxpayers import PROFILE, qr_code
 from .validators.codes import LIST_NAMES
 
 routes = web.RouteTableDef()

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from . import documents, lists, submissions, taxpayers
+from . import documents, lists, registers, submissions
 from .answers import Body, refusal
 from .controls import Call, Sandbox
-from .document_types import get_type, get_version, list_types
 from .login import log_in
 
 MINUTE = 60
@@ -32,10 +31,10 @@ class PortalOperation(NamedTuple):
 
 OPERATIONS = (
     PortalOperation("POST", "/connect/token", "login", 12, log_in),
-    PortalOperation("GET", "/api/v1.0/taxpayer/validate/{tin}", "tin", 60, taxpayers.validate_tin),
-    PortalOperation("GET", "/api/v1.0/taxpayer/search/tin", "tin_search", 60, taxpayers.search_tin),
+    PortalOperation("GET", "/api/v1.0/taxpayer/validate/{tin}", "tin", 60, registers.validate_tin),
+    PortalOperation("GET", "/api/v1.0/taxpayer/search/tin", "tin_search", 60, registers.search_tin),
     PortalOperation(
-        "GET", "/api/v1.0/taxpayers/qrcodeinfo/{text}", "qr", 60, taxpayers.get_qr_information
+        "GET", "/api/v1.0/taxpayers/qrcodeinfo/{text}", "qr", 60, registers.get_qr_information
     ),
     PortalOperation(
         "POST", "/api/v1.0/documentsubmissions{end:/?}", "submit", 100, submissions.submit, 202
@@ -55,10 +54,10 @@ OPERATIONS = (
     PortalOperation(
         "GET", "/api/v1.0/notifications/taxpayer", "notifications", 0, lists.list_notifications
     ),
-    PortalOperation("GET", "/api/v1.0/documenttypes", "types", 0, list_types),
-    PortalOperation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, get_type),
+    PortalOperation("GET", "/api/v1.0/documenttypes", "types", 0, registers.list_types),
+    PortalOperation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, registers.get_type),
     PortalOperation(
-        "GET", "/api/v1.0/documenttypes/{id}/versions/{version}", "types", 0, get_version
+        "GET", "/api/v1.0/documenttypes/{id}/versions/{version}", "types", 0, registers.get_version
     ),
 )
 

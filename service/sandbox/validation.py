@@ -14,8 +14,8 @@ from .controls import Sandbox
 from .database import Row
 from .document import SIGNED_VERSIONS, UblDocument
 from .records import new_long_id
-from .validators import Finding, codes, signature, taxpayer
-from .validators.other_documents import check_duplicate, check_references
+from .validators import Finding, codes, signature
+from .validators.comparisons import check_duplicate, check_references, check_taxpayers
 from .validators.totals import check_currencies
 from .xml_documents import read_document
 
@@ -36,7 +36,7 @@ class ValidationStep(NamedTuple):
 STEPS = (
     ValidationStep("03", "Error03", "Duplicated Submission", "penyerahan pendua", check_duplicate),
     ValidationStep("04", "Error04", "Code Field", "medan kod", codes.check),
-    ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", taxpayer.check),
+    ValidationStep("05", "Error05", "Taxpayer Profile", "profil pembayar cukai", check_taxpayers),
     ValidationStep("06", "Error06", "Document References", "rujukan dokumen", check_references),
     ValidationStep("07", "Error07", "Document Currency", "mata wang dokumen", check_currencies),
     ValidationStep("08", "Error21", "Document Signature", "tandatangan dokumen", signature.check),

@@ -1,11 +1,14 @@
-"""Requests about the taxpayer register: validate, search, and QR code. Portal: 3"""
+"""Requests about the registers of taxpayers and of document types. Portal: 3, 5.6, 9"""
 
 import base64
 import uuid
+from decimal import Decimal
+
+from service.documents.codes import BUILT_IN
 
 from .answers import Body, bad_argument, not_found, refusal, unknown_taxpayer
 from .controls import Call, instant
-from .document import well_formed_tin
+from .document import VERSIONS, well_formed_tin
 from .queries import read_choice, read_identity
 from .settings import Identity
 
@@ -26,6 +29,9 @@ PROFILE = {
     "state": "14",
     "country": "MYS",
 }
+#: Validity of a document type and its versions.
+SINCE = {"activeFrom": "2024-01-01T00:00:00Z", "activeTo": None}
+HOUR = 3600
 
 
 def validate_tin(call: Call) -> Body:
@@ -90,3 +96,66 @@ def qr_code_text(tin: str) -> str:
 def qr_code(tin: str) -> str:
     """Return the content of a taxpayer's QR code: its text in base64."""
     return base64.b64encode(qr_code_text(tin).encode()).decode()
+
+
+def describe_type(number: int, code: str, description: str) -> Body:
+    versions = [
+        {
+            "id": number * 10 + index,
+            "name": name,
+            "description": f"{description} version {name}",
+            **SINCE,
+            "versionNumber": Decimal(name),
+            "status": "published",
+        }
+        for index, name in enumerate(sorted(VERSIONS), 1)
+    ]
+    return {
+        "id": number,
+        "invoiceTypeCode": int(code),
+        "description": description,
+        **SINCE,
+        "documentTypeVersions": versions,
+    }
+
+
+#: Number in paths -> document type, in the order of the code table.
+TYPES = {
+    str(number): describe_type(number, code, description)
+    for number, (code, description) in enumerate(BUILT_IN["document_types"].codes.items(), 1)
+}
+
+
+def list_types(call: Call) -> Body:
+    return {"result": list(TYPES.values())}
+
+
+def get_type(call: Call) -> Body:
+    """Return a document type with its periods in hours."""
+    shown, controls = find_type(call), call.sandbox.controls
+    seconds = {
+        "submissionDuration": controls.age_window_seconds,
+        "cancellationDuration": controls.cancel_window_seconds,
+        "rejectionDuration": controls.cancel_window_seconds,
+    }
+    parameters = [
+        {"id": shown["id"] * 100 + index, "parameter": name, "value": int(period / HOUR), **SINCE}
+        for index, (name, period) in enumerate(seconds.items(), 1)
+    ]
+    return {**shown, "workflowParameters": parameters}
+
+
+def get_version(call: Call) -> Body:
+    shown, wanted = find_type(call), call.path["version"]
+    for each in shown["documentTypeVersions"]:
+        if str(each["id"]) == wanted:
+            return {"invoiceTypeCode": shown["invoiceTypeCode"], **each}
+    raise not_found("document type version", wanted)
+
+
+def find_type(call: Call) -> Body:
+    """Return the document type of the number in the path. Raises Refusal 404."""
+    number = call.path["id"]
+    if number not in TYPES:
+        raise not_found("document type", number)
+    return TYPES[number]

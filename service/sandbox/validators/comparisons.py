@@ -1,22 +1,90 @@
-"""Step 5: the parties and the intermediary, compared with the register. Portal: 12.9, 14.6
+"""Steps 3, 5 and 6: comparisons with other documents and with the register of taxpayers.
 
 An unregistered TIN is accepted unless `strict_register` is set, so that documents of any taxpayer
-can be tried.
+can be tried. Portal: 10.11, 12.9, 14.6, 14.7, 14.8
 """
 
 from collections.abc import Iterator
 
 from ..controls import Sandbox
 from ..database import Row
-from ..document import GENERAL_PUBLIC, SELF_BILLED, TIN_ONLY, UblDocument, UblParty, well_formed_tin
+from ..document import (
+    GENERAL_PUBLIC,
+    NOTES,
+    SELF_BILLED,
+    TIN_ONLY,
+    UblDocument,
+    UblParty,
+    well_formed_tin,
+)
 from ..login import may_act_for
 from . import Finding, finding_at
 
+PATH = "BillingReference.InvoiceDocumentReference.UUID"
 FOREIGN_BUYER = "EI00000000020"
 GENERAL_TINS = {GENERAL_PUBLIC, FOREIGN_BUYER, "EI00000000030", "EI00000000040"}
 
 
-def check(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+def check_duplicate(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    controls = sandbox.controls
+    if not controls.duplicate_detection:
+        return
+    since = row["due_at"] - controls.duplicate_window_seconds
+    original = sandbox.db.document_duplicate(**dict(row), since=since)
+    if original:
+        yield Finding(
+            "DV302",
+            f"Duplicate of the document {original}: "
+            "same type, version, issue date and time, number and issuer.",
+            "document",
+        )
+
+
+def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
+    if document.type not in NOTES:
+        return
+    if not document.references:
+        yield at_reference(None, "A reference to the original document is required.")
+    for uuid, number in document.references:
+        if uuid == "NA":
+            if not number:
+                yield at_reference(None, "The number of the original document is required.")
+        elif original := sandbox.db.document_get(uuid=uuid):
+            yield from check_reference(row, original, number)
+        else:
+            yield at_reference(None, f"The referenced document {uuid} is not known.")
+
+
+def check_reference(note: Row, original: Row, number: str) -> Iterator[Finding]:
+    """Yield the finding about the first reason why the note cannot refer to the original."""
+    is_self_billed = note["type"] in SELF_BILLED
+    reasons = (
+        (original["taxpayer"] != note["taxpayer"], None, "was issued by another taxpayer"),
+        (
+            (original["type"] in SELF_BILLED) != is_self_billed,
+            None,
+            "is of another kind of billing",
+        ),
+        (original["type"] in NOTES, None, "is not an invoice"),
+        (original["number"] != number, None, "has another number"),
+        (original["status"] != "Valid", "DR303", "has a status that allows no note"),
+        (
+            not is_self_billed and original["buyer_tin"] != note["buyer_tin"],
+            "DR308",
+            "has another buyer",
+        ),
+    )
+    for applies, code, wording in reasons:
+        if applies:
+            yield at_reference(code, f"The referenced document {original['uuid']} {wording}.")
+            return
+
+
+def at_reference(code: str | None, message: str) -> Finding:
+    return finding_at(PATH, code, message, "_")
+
+
+def check_taxpayers(document: UblDocument, row: Row, sandbox: Sandbox) -> Iterator[Finding]:
     yield from check_intermediary(row, sandbox)
     for party in (document.supplier, document.buyer):
         if party.tin in GENERAL_TINS:
@@ -47,16 +115,16 @@ def check_general_tin(document: UblDocument, party: UblParty) -> Iterator[Findin
                 f"TIN {GENERAL_PUBLIC} without an identity number "
                 "is only for classification 004 on all lines."
             )
-            yield make_finding(party, "ERR236", message)
+            yield at_tin(party, "ERR236", message)
         elif scheme not in ("NRIC", "ARMY"):
             message = f"TIN {GENERAL_PUBLIC} with {scheme} is not for an individual e-invoice."
-            yield make_finding(party, None, message)
+            yield at_tin(party, None, message)
     if document.consolidated and party is document.receiver and party.tin != GENERAL_PUBLIC:
         message = f"Only TIN {GENERAL_PUBLIC} is for the public of a consolidated document."
-        yield make_finding(party, "ERR245", message)
+        yield at_tin(party, "ERR245", message)
     if party.tin == FOREIGN_BUYER and party.role == "SUPPLIER" and document.type in SELF_BILLED:
         message = f"TIN {FOREIGN_BUYER} is not for a foreign supplier."
-        yield make_finding(party, "ERR208", message)
+        yield at_tin(party, "ERR208", message)
 
 
 def check_registered(party: UblParty, sandbox: Sandbox) -> Iterator[Finding]:
@@ -64,12 +132,12 @@ def check_registered(party: UblParty, sandbox: Sandbox) -> Iterator[Finding]:
     known = sandbox.state.taxpayers.get(party.tin)
     if not well_formed_tin(party.tin) or (sandbox.controls.strict_register and not known):
         code = "ERR406" if party.role == "BUYER" else None
-        yield make_finding(party, code, f"TIN {party.tin} is not valid.")
+        yield at_tin(party, code, f"TIN {party.tin} is not valid.")
     elif known and known.blocked:
-        yield make_finding(party, None, f"The taxpayer {party.tin} is not active.")
+        yield at_tin(party, None, f"The taxpayer {party.tin} is not active.")
     elif not has_own_identity(party, sandbox):
         message = f"{' '.join(party.identity)} does not belong to the TIN {party.tin}."
-        yield make_finding(party, "ERR206", message)
+        yield at_tin(party, "ERR206", message)
 
 
 def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
@@ -83,7 +151,7 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
     return not known or party.identity[1] == TIN_ONLY or party.identity in known
 
 
-def make_finding(party: UblParty, code: str | None, message: str) -> Finding:
+def at_tin(party: UblParty, code: str | None, message: str) -> Finding:
     """Return a finding about the TIN of a party."""
     found = finding_at(party.root, code, f"{message} - {party.role}")
     return Finding(code, found.message, "TIN", found.path)
