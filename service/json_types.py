@@ -17,7 +17,7 @@ JsonMapping: TypeAlias = Mapping[str, Any]
 
 
 class Row(Protocol):
-    """A row of a statement, or a mapping with its columns, whatever the database driver is."""
+    """A row of a statement, or a mapping with its columns. Rules know no database driver."""
 
     def keys(self) -> Iterable[str]: ...
     def __getitem__(self, name: str, /) -> Any: ...

@@ -26,9 +26,10 @@ from service.errors import MAX_VIOLATIONS, Violation, violation
 from service.json_types import Json, JsonMapping, JsonObject
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
-MANY_UNKNOWN = "An object must not have more than {} unknown members."
-MANY_NAMES = "The request body must not have more than {} different unknown members."
-_CAPITAL = re.compile("[A-Z]")
+MANY_UNKNOWN = f"An object must not have more than {members.MOST_UNKNOWN} unknown members."
+MANY_NAMES = (
+    f"The request body must not have more than {members.MOST_NAMES} different unknown members."
+)
 
 Schema = JsonObject
 #: Yields the violations of a keyword.
@@ -78,7 +79,7 @@ def _complete(part: Any) -> Any:
 
 def name_in_record(name: str) -> str:
     """Return the name that a member of a body has in a record."""
-    return _CAPITAL.sub(lambda found: f"_{found[0].lower()}", name)
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
 def _add_document_members(files: Mapping[str, Schema]) -> None:
@@ -248,11 +249,11 @@ def _describe_unknown(found: Iterable[members.Unknown]) -> Iterator[tuple[str, s
         judged = unknown.names
         if not unknown.is_closed:
             if len(judged) > members.MOST_UNKNOWN:
-                yield unknown.path, "maxProperties", MANY_UNKNOWN.format(members.MOST_UNKNOWN)
+                yield unknown.path, "maxProperties", MANY_UNKNOWN
             names.update(judged)
             judged = judged[: members.MOST_COMPARED]
             if len(names) > members.MOST_NAMES:
-                yield "", "maxProperties", MANY_NAMES.format(members.MOST_NAMES)
+                yield "", "maxProperties", MANY_NAMES
                 return
         for name in judged:
             if unknown.is_closed or members.find_similar(name, unknown.known):

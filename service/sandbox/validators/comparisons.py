@@ -58,21 +58,15 @@ def check_references(document: UblDocument, row: Row, sandbox: Sandbox) -> Itera
 def check_reference(note: Row, original: Row, number: str) -> Iterator[Finding]:
     """Yield the finding about the first reason why the note cannot refer to the original."""
     is_self_billed = note["type"] in SELF_BILLED
+    is_other_billing = (original["type"] in SELF_BILLED) != is_self_billed
+    has_other_buyer = not is_self_billed and original["buyer_tin"] != note["buyer_tin"]
     reasons = (
         (original["taxpayer"] != note["taxpayer"], None, "was issued by another taxpayer"),
-        (
-            (original["type"] in SELF_BILLED) != is_self_billed,
-            None,
-            "is of another kind of billing",
-        ),
+        (is_other_billing, None, "is of another kind of billing"),
         (original["type"] in NOTES, None, "is not an invoice"),
         (original["number"] != number, None, "has another number"),
         (original["status"] != "Valid", "DR303", "has a status that allows no note"),
-        (
-            not is_self_billed and original["buyer_tin"] != note["buyer_tin"],
-            "DR308",
-            "has another buyer",
-        ),
+        (has_other_buyer, "DR308", "has another buyer"),
     )
     for applies, code, wording in reasons:
         if applies:

@@ -1,4 +1,4 @@
--- Queries of the watchdog, which has its own connection.
+-- What the watchdog, which has its own connection, and /metrics read of all companies.
 
 -- name: conditions_watched :many
 -- Return how much there is of each kind in all companies, and since when the oldest is due or open.
@@ -18,3 +18,15 @@ select 'attention', 'CompanyCredentialsRefused', count(*), min(r.since)
   from own_portal_clients() o
   join refused_logins r on r.client_id = o.client_id and r.fingerprint = o.fingerprint
  where r.taxpayer = '' and r.retry_at > clock_timestamp() - interval '1 day';
+
+-- name: portal_quota_use :many
+-- Return for each operation of a client how many requests its bucket has had within the span, and
+-- how long the portal has asked it to wait. It reads one row for each operation.
+select q.operation,
+       (select count(*)
+          from unnest(b.taken) t (at)
+         where t.at > clock_timestamp() - q.span) as used,
+       greatest(b.paused_until - clock_timestamp(), interval '0') as pause
+  from unnest(:operations::text[], :spans::interval[]) as q (operation, span)
+  left join portal_buckets b
+         on b.client_id = :client_id and b.operation = q.operation and b.taxpayer = '';
