@@ -14,7 +14,7 @@ from . import admin, documents, faults
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
 from .login import authenticate, read_form
-from .operations import OPERATIONS, PortalOperation, take_quota
+from .operations import OPERATIONS, Operation, take_quota
 from .records import new_uuid
 from .settings import Settings
 from .submissions import too_large
@@ -35,7 +35,7 @@ PROCESS = f"0HN{new_uuid()[:10]}"
 log = logging.getLogger(__name__)
 
 
-def make_handler(operation: PortalOperation) -> AnyHandler:
+def make_handler(operation: Operation) -> AnyHandler:
     """Return a handler with counting, authentication, rate limits and injected errors."""
 
     async def operate(request: web.Request) -> web.StreamResponse:
@@ -56,7 +56,7 @@ def make_handler(operation: PortalOperation) -> AnyHandler:
     return operate
 
 
-def admit(call: Call, operation: PortalOperation) -> dict[str, str]:
+def admit(call: Call, operation: Operation) -> dict[str, str]:
     """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
     sandbox, name, limit = call.sandbox, operation.name, operation.per_minute
     if name == "login":

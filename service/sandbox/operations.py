@@ -15,7 +15,7 @@ MINUTE = 60
 SEARCH_SECONDS = 5
 
 
-class PortalOperation(NamedTuple):
+class Operation(NamedTuple):
     """An operation of the portal: its name for errors and counts, and its rate limit.
 
     The limit is in requests per minute and client id; 0: none is published. Portal: 1.4
@@ -30,33 +30,29 @@ class PortalOperation(NamedTuple):
 
 
 OPERATIONS = (
-    PortalOperation("POST", "/connect/token", "login", 12, log_in),
-    PortalOperation("GET", "/api/v1.0/taxpayer/validate/{tin}", "tin", 60, registers.validate_tin),
-    PortalOperation("GET", "/api/v1.0/taxpayer/search/tin", "tin_search", 60, registers.search_tin),
-    PortalOperation(
+    Operation("POST", "/connect/token", "login", 12, log_in),
+    Operation("GET", "/api/v1.0/taxpayer/validate/{tin}", "tin", 60, registers.validate_tin),
+    Operation("GET", "/api/v1.0/taxpayer/search/tin", "tin_search", 60, registers.search_tin),
+    Operation(
         "GET", "/api/v1.0/taxpayers/qrcodeinfo/{text}", "qr", 60, registers.get_qr_information
     ),
-    PortalOperation(
+    Operation(
         "POST", "/api/v1.0/documentsubmissions{end:/?}", "submit", 100, submissions.submit, 202
     ),
-    PortalOperation(
+    Operation(
         "GET", "/api/v1.0/documentsubmissions/{uid}", "submission", 300, submissions.get_submission
     ),
-    PortalOperation("GET", "/api/v1.0/documents/recent", "recent", 12, lists.recent),
-    PortalOperation("GET", "/api/v1.0/documents/search", "search", 12, lists.search),
-    PortalOperation(
-        "GET", "/api/v1.0/documents/{uuid}/details", "details", 125, documents.get_details
-    ),
-    PortalOperation("GET", "/api/v1.0/documents/{uuid}/raw", "raw", 60, documents.get_raw),
-    PortalOperation(
-        "PUT", "/api/v1.0/documents/state/{uuid}/state", "state", 12, documents.change_state
-    ),
-    PortalOperation(
+    Operation("GET", "/api/v1.0/documents/recent", "recent", 12, lists.recent),
+    Operation("GET", "/api/v1.0/documents/search", "search", 12, lists.search),
+    Operation("GET", "/api/v1.0/documents/{uuid}/details", "details", 125, documents.get_details),
+    Operation("GET", "/api/v1.0/documents/{uuid}/raw", "raw", 60, documents.get_raw),
+    Operation("PUT", "/api/v1.0/documents/state/{uuid}/state", "state", 12, documents.change_state),
+    Operation(
         "GET", "/api/v1.0/notifications/taxpayer", "notifications", 0, lists.list_notifications
     ),
-    PortalOperation("GET", "/api/v1.0/documenttypes", "types", 0, registers.list_types),
-    PortalOperation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, registers.get_type),
-    PortalOperation(
+    Operation("GET", "/api/v1.0/documenttypes", "types", 0, registers.list_types),
+    Operation("GET", "/api/v1.0/documenttypes/{id}", "types", 0, registers.get_type),
+    Operation(
         "GET", "/api/v1.0/documenttypes/{id}/versions/{version}", "types", 0, registers.get_version
     ),
 )
