@@ -80,12 +80,12 @@ call describe('audit_log', '
   account_id: Account of the record. Null: a company''s.
   id: Identifies the entry.
   at: When it happened.
-  actor: Id of the API key, command, or background.
+  actor: Id of the API key or person, command, or background.
   action: What was done, such as create or delete.
   subject: Record that was changed, such as invoice 42.
   request_id: Id of the request. Null: not in a request.
-  before_sha256: SHA-256 of the record before. Null: there was none.
-  after_sha256: SHA-256 of the record after. Null: there is none.
+  before_sha256: SHA-256 of the record before. Null: there was none, or it is not recorded.
+  after_sha256: SHA-256 of the record after. Null: there is none, or it is not recorded.
   changes: Old and new values by member: {"city": {"old": "Ipoh", "new": "Klang"}}. Null: none are
     kept.
   client_address: Address of the client. Null: not in a request, or not known.

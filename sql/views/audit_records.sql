@@ -26,10 +26,7 @@ grant select on audit_records to einvoice_service, einvoice_reader;
 call describe('audit_records', '
   The audit log with the names of keys and people.
 
-  actor: Id of the API key or person, command, or background.
   who: The key with its name, the person with the email address, or the actor.
-  before_sha256: SHA-256 of the record before. Null: there was none, or it is not recorded.
-  after_sha256: SHA-256 of the record after. Null: there is none, or it is not recorded.
   key_name: Name of the key. Empty: not a key, or none.
   user_name: Name of the person. Empty: not a person.
 ', 'audit_log');

@@ -31,7 +31,6 @@ STATE = "PostalAddress.CountrySubentityCode"
 PHONE = "Contact.Telephone"
 EMAIL = "Contact.ElectronicMail"
 ACTIVITY = "AccountingSupplierParty.Party.IndustryClassificationCode"
-NOT_BLANK = r"(?s).+"
 
 
 class Rule(NamedTuple):
@@ -41,29 +40,29 @@ class Rule(NamedTuple):
     """
 
     path: str
-    form: str
     message: str
     codes: str = ""
+    form: str = r"(?s).+"  # not blank
     attribute: str = "_"
 
 
 INVOICE_RULES = (
-    Rule("ID", NOT_BLANK, "Invoice number is required"),
-    Rule("DocumentCurrencyCode", NOT_BLANK, "Currency code is required", "CF378"),
-    Rule(ACTIVITY, NOT_BLANK, "MSIC code is required"),
-    Rule(ACTIVITY, r"(?s).{1,300}", "Business activity description is required", "", "name"),
+    Rule("ID", "Invoice number is required"),
+    Rule("DocumentCurrencyCode", "Currency code is required", "CF378"),
+    Rule(ACTIVITY, "MSIC code is required"),
+    Rule(ACTIVITY, "Business activity description is required", "", r"(?s).{1,300}", "name"),
 )
 PARTY_RULES = (
-    Rule("PartyLegalEntity.RegistrationName", NOT_BLANK, "Name is not valid", "CF334/CF333"),
-    Rule(COUNTRY, NOT_BLANK, "Country is required", "CF336/CF337"),
-    Rule(CITY, NOT_BLANK, "City is required", "CF339/CF340"),
-    Rule(STATE, NOT_BLANK, "State is required", "CF342/CF343"),
-    Rule("PostalAddress.AddressLine.Line", NOT_BLANK, "Address line 1 is required", "CF345/CF346"),
-    Rule(PHONE, NOT_BLANK, "Contact number is required", "CF348/CF349"),
-    Rule(PHONE, r"\+?[0-9]+", "Contact number is not valid", "CF410"),
-    Rule(PHONE, r".{8,20}", "Contact number has not 8 to 20 characters", "CF366"),
-    Rule(EMAIL, r"[^\s,;]*", "E-mail is not one address without blanks", "CF403"),
-    Rule(EMAIL, r"([^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+)?", "E-mail is not valid", "CF404"),
+    Rule("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334/CF333"),
+    Rule(COUNTRY, "Country is required", "CF336/CF337"),
+    Rule(CITY, "City is required", "CF339/CF340"),
+    Rule(STATE, "State is required", "CF342/CF343"),
+    Rule("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345/CF346"),
+    Rule(PHONE, "Contact number is required", "CF348/CF349"),
+    Rule(PHONE, "Contact number is not valid", "CF410", r"\+?[0-9]+"),
+    Rule(PHONE, "Contact number has not 8 to 20 characters", "CF366", r".{8,20}"),
+    Rule(EMAIL, "E-mail is not one address without blanks", "CF403", r"[^\s,;]*"),
+    Rule(EMAIL, "E-mail is not valid", "CF404", r"([^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+)?"),
 )
 #: (path, text) that a party may have if its first address line is NA, and as the general public of
 #: a consolidated document. Portal: 10.13
@@ -163,7 +162,7 @@ def check_rules(
 ) -> Iterator[Finding]:
     """Yield a finding for each path below a node whose text breaks a rule, the first one."""
     broken = set[str]()
-    for path, form, message, codes, attribute in rules:
+    for path, message, codes, form, attribute in rules:
         text = text_at(node, path, attribute).strip()
         is_checked = path not in broken and (path, text) not in accepted
         if is_checked and not re.fullmatch(form, text):
