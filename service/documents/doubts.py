@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
-from itertools import count
 from typing import NamedTuple
 
 from service.documents.money import LineAmounts, Tax
@@ -76,7 +75,7 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
         yield Doubt("ExchangeRate", "/exchangeRate", WITHOUT_CURRENCY)
     seen: set[str] = set()
     unregistered: set[str] = set()
-    for index, item, amounts in zip(count(), source["lineItems"], lines, strict=False):
+    for index, (item, amounts) in enumerate(zip(source["lineItems"], lines, strict=False)):
         path, name = f"/lineItems/{index}", item.get("id")
         if name in seen:
             yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')

@@ -5,10 +5,10 @@ import logging
 import socket
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from . import admin, documents, faults
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
@@ -19,8 +19,6 @@ from .records import new_uuid
 from .settings import Settings
 from .submissions import too_large
 from .validation import validate_due
-
-AnyHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Largest request body that is read. The portal's smaller limit is checked by the submission.
 MAX_READ = 32 * 1024 * 1024
@@ -35,7 +33,7 @@ PROCESS = f"0HN{new_uuid()[:10]}"
 log = logging.getLogger(__name__)
 
 
-def make_handler(operation: Operation) -> AnyHandler:
+def make_handler(operation: Operation) -> Handler:
     """Return a handler with counting, authentication, rate limits and injected errors."""
 
     async def operate(request: web.Request) -> web.StreamResponse:
@@ -67,7 +65,7 @@ def admit(call: Call, operation: Operation) -> dict[str, str]:
 
 
 @web.middleware
-async def handle_errors(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
+async def handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Validate due documents, run the handler, and turn exceptions into the portal's responses."""
     sandbox = request.app[SANDBOX]
     request[CORRELATION] = f"{PROCESS}:{next(REQUESTS):08X}"

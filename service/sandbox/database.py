@@ -62,13 +62,9 @@ class Database(sqlite3.Connection):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Run the block in a transaction that is rolled back if it raises."""
-        self.execute("begin immediate")
-        try:
+        with self:
+            self.execute("begin immediate")
             yield
-        except BaseException:
-            self.execute("rollback")
-            raise
-        self.execute("commit")
 
     def empty(self) -> None:
         """Delete all rows, including the sequence of documents."""
