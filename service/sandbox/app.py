@@ -13,8 +13,7 @@ from aiohttp.typedefs import Handler
 from . import admin, documents, faults
 from .answers import Refusal, answer, bad_argument, in_standard, not_found, refusal
 from .controls import DATE_SHIFT, SANDBOX, Call, Sandbox
-from .login import authenticate, read_form
-from .operations import OPERATIONS, Operation, take_quota
+from .operations import OPERATIONS, Operation, admit
 from .records import new_uuid
 from .settings import Settings
 from .submissions import too_large
@@ -52,16 +51,6 @@ def make_handler(operation: Operation) -> Handler:
         return await faults.perform(call, operation.name, process)
 
     return operate
-
-
-def admit(call: Call, operation: Operation) -> dict[str, str]:
-    """Return the rate headers of an authenticated request. Raises Refusal 401 or 429."""
-    sandbox, name, limit = call.sandbox, operation.name, operation.per_minute
-    if name == "login":
-        name = "login for another" if "onbehalfof" in call.request.headers else name
-        return take_quota(sandbox, name, limit, read_form(call).get("client_id", ""))
-    caller = call.caller = authenticate(call)
-    return take_quota(sandbox, name, limit, caller["client_id"], caller["taxpayer"])
 
 
 @web.middleware

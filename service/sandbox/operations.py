@@ -8,7 +8,7 @@ from typing import NamedTuple
 from . import documents, lists, registers, submissions
 from .answers import Body, refusal
 from .controls import Call, Sandbox
-from .login import log_in
+from .login import authenticate, log_in, read_form
 
 MINUTE = 60
 #: Seconds between two searches for one taxpayer.
@@ -58,20 +58,24 @@ OPERATIONS = (
 )
 
 
-def take_quota(
-    sandbox: Sandbox, name: str, per_minute: int, client_id: str, taxpayer: str = ""
-) -> dict[str, str]:
-    """Count a request of an operation and return its rate headers.
+def admit(call: Call, operation: Operation) -> dict[str, str]:
+    """Authenticate a request unless it is a login, count it, and return its rate headers.
 
-    Raises Refusal 429 above the limit.
+    Raises Refusal 401, or 429 above the limit.
     """
+    sandbox, name, per_minute = call.sandbox, operation.name, operation.per_minute
+    if name == "login":
+        name = "login for another" if "onbehalfof" in call.request.headers else name
+        client_id = read_form(call).get("client_id", "")
+    else:
+        call.caller = authenticate(call)
+        client_id = call.caller["client_id"]
     scale = sandbox.controls.rate_scale
     if not scale or not per_minute:
         return {}
-    requests = max(1, math.floor(per_minute * scale))
-    headers = count(sandbox, (name, client_id), requests, MINUTE)
+    headers = count(sandbox, (name, client_id), max(1, math.floor(per_minute * scale)), MINUTE)
     if name == "search":
-        count(sandbox, ("search of taxpayer", taxpayer), 1, SEARCH_SECONDS / scale)
+        count(sandbox, ("search of taxpayer", call.caller["taxpayer"]), 1, SEARCH_SECONDS / scale)
     return headers
 
 
