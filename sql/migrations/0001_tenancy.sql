@@ -62,6 +62,15 @@ begin
 end $$;
 comment on procedure describe is 'Comment on a table or view and its columns.';
 
+create procedure publish(published regclass, words text, variadic shown regclass[] default '{}')
+  language plpgsql as $$
+begin
+  execute format('grant select on %s to einvoice_service, einvoice_reader', published);
+  call describe(published, words, variadic shown);
+end $$;
+comment on procedure publish is
+  'Let the service and support staff read a view, and comment on it as describe() does.';
+
 create procedure run_across_companies(named regproc, for_service boolean default true)
   language plpgsql as $$
 begin

@@ -17,8 +17,7 @@ select n.id,
   left join documents i on i.company_id = n.company_id and i.id = n.invoice_id
   left join documents k on k.company_id = n.company_id and k.id = n.consolidated_invoice_id
  where n.kind = 'adjustment_note' and n.deleted_at is null;
-grant select on adjustment_note_exports to einvoice_service, einvoice_reader;
-call describe('adjustment_note_exports', '
+call publish('adjustment_note_exports', '
   Adjustment notes as the export endpoint returns them. Deleted ones are left out.
 
   export: The note as a JSON object, without its optional members.

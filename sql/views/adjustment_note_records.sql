@@ -23,8 +23,7 @@ select d.id,
               metadata,
               last_submission(s) as last_submission) r
  where d.kind = 'adjustment_note' and d.deleted_at is null;
-grant select on adjustment_note_records to einvoice_service, einvoice_reader;
-call describe('adjustment_note_records', '
+call publish('adjustment_note_records', '
   Adjustment notes as the API returns them. Deleted ones are left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.

@@ -22,8 +22,7 @@ select a.id,
                       and k.owner_id = coalesce(a.company_id, a.account_id)
                       and k.key_id = substring(a.actor from '^key (.*)$')
   left join users u on u.id = substring(a.actor from '^user ([0-9]+)$')::bigint;
-grant select on audit_records to einvoice_service, einvoice_reader;
-call describe('audit_records', '
+call publish('audit_records', '
   The audit log with the names of keys and people.
 
   who: The key with its name, the person with the email address, or the actor.

@@ -94,8 +94,7 @@ select c.id,
          ~ '^([^\s@.]+(\.[^\s@.]+)*@[^\s@.]+(\.[^\s@.]+)+)?$')
       ) as f (place, member, code, message, holds)
      where f.holds is not true) r;
-grant select on company_records to einvoice_service, einvoice_reader;
-call describe('company_records', '
+call publish('company_records', '
   Companies as the API returns them. A text that is not known yet is empty.
 
   registration_number: Business registration or identity number. Empty: not known.

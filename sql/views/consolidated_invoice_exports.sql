@@ -23,8 +23,7 @@ select k.id,
   from documents k
   join companies c on c.id = k.company_id
  where k.kind = 'consolidated_invoice' and k.deleted_at is null;
-grant select on consolidated_invoice_exports to einvoice_service, einvoice_reader;
-call describe('consolidated_invoice_exports', '
+call publish('consolidated_invoice_exports', '
   Consolidated invoices as the export endpoint returns them. Deleted ones are left out.
 
   export: The consolidated invoice as a JSON object, without its optional members.

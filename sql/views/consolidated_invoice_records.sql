@@ -22,8 +22,7 @@ select d.id,
               instant(updated_at) as updated_at,
               last_submission(s) as last_submission) r
  where d.kind = 'consolidated_invoice' and d.deleted_at is null;
-grant select on consolidated_invoice_records to einvoice_service, einvoice_reader;
-call describe('consolidated_invoice_records', '
+call publish('consolidated_invoice_records', '
   Consolidated invoices as the API returns them. Deleted ones are left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.

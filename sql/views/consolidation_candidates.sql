@@ -32,8 +32,7 @@ select f.*,
            select case when i.type like '%SELF_BILLED%' then i.supplier
                        else i.buyer end as party) other
          where i.kind = 'invoice' and i.deleted_at is null) f;
-grant select on consolidation_candidates to einvoice_service, einvoice_reader;
-call describe('consolidation_candidates', '
+call publish('consolidation_candidates', '
   Invoices with the facts that the rules of consolidation read. Deleted ones are left out.
 
   number: Number with prefix.

@@ -18,8 +18,7 @@ select document.company_id,
          where d.deleted_at is null) document
   left join lateral jsonb_to_recordset(document.taxes) as tax (
          type text, rate numeric, taxable numeric, tax numeric) on true;
-grant select on document_taxes to einvoice_service, einvoice_reader;
-call describe('document_taxes', '
+call publish('document_taxes', '
   Taxes of documents by type and rate, with a row for each. Credit and refund notes are negative.
 
   company_id: Company of the document.

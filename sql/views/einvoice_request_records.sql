@@ -14,8 +14,7 @@ select r.id,
   from einvoice_requests r
   join companies c on c.id = r.company_id
  where r.deleted_at is null;
-grant select on einvoice_request_records to einvoice_service, einvoice_reader;
-call describe('einvoice_request_records', '
+call publish('einvoice_request_records', '
   E-invoice requests as the API returns them. Deleted ones are left out.
 
   document_details: Buyer, supplier and invoice code as a JSON object.

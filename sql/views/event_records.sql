@@ -7,7 +7,6 @@ select id,
        instant(created_at) as created_at
   from events
  where transaction_id < pg_snapshot_xmin(pg_current_snapshot());
-grant select on event_records to einvoice_service, einvoice_reader;
-call describe('event_records', '
+call publish('event_records', '
   Events as the API returns them, once no earlier transaction can add one before them.
 ', 'events');

@@ -5,8 +5,7 @@ select account_id,
          'id', id, 'name', name, 'email', email, 'role', role,
          'created_at', instant(created_at), 'updated_at', instant(updated_at)) as record
   from integration_users;
-grant select on integration_user_records to einvoice_service, einvoice_reader;
-call describe('integration_user_records', '
+call publish('integration_user_records', '
   Users as the integration surface returns them.
 
   record: The user as a JSON object.

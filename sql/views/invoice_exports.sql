@@ -24,8 +24,7 @@ select i.id,
    select c.setting, as_buyer(c) as buyer, as_supplier(c) as supplier offset 0) own
   join documents i on i.company_id = c.id
  where i.kind = 'invoice' and i.deleted_at is null;
-grant select on invoice_exports to einvoice_service, einvoice_reader;
-call describe('invoice_exports', '
+call publish('invoice_exports', '
   Invoices as the export endpoint returns them. Deleted ones are left out.
 
   export: The invoice as a JSON object, without its optional members.

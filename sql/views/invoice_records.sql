@@ -29,8 +29,7 @@ select d.id,
               metadata,
               last_submission(s) as last_submission) r
  where d.kind = 'invoice' and d.deleted_at is null;
-grant select on invoice_records to einvoice_service, einvoice_reader;
-call describe('invoice_records', '
+call publish('invoice_records', '
   Invoices as the API returns them. Deleted ones are left out.
 
   is_submitted_to_portal: Whether the portal has it or is being sent it.

@@ -25,8 +25,7 @@ select d.id,
        instant(d.cancellation_requested_at) as cancellation_requested_at
   from submitted_documents d
   join submissions s on s.company_id = d.company_id and s.id = d.submission_id;
-grant select on submitted_document_records to einvoice_service, einvoice_reader;
-call describe('submitted_document_records', '
+call publish('submitted_document_records', '
   Submitted documents as the API returns them.
 
   invoice_id: Invoice that it is a version of. Null for other kinds.

@@ -14,8 +14,7 @@ select d.id,
        instant(d.created_at) as created_at
   from webhook_deliveries d
   join events e on e.company_id = d.company_id and e.id = d.event_id;
-grant select on webhook_delivery_records to einvoice_service, einvoice_reader;
-call describe('webhook_delivery_records', '
+call publish('webhook_delivery_records', '
   Webhook deliveries as the API returns them.
 
   webhook_id: Endpoint that is delivered to.

@@ -18,8 +18,7 @@ select id,
          where d.company_id = e.company_id and d.endpoint_id = e.id
            and d.delivered_at > clock_timestamp() - interval '1 minute') as delivered_last_minute
   from webhook_endpoints e;
-grant select on webhook_records to einvoice_service, einvoice_reader;
-call describe('webhook_records', '
+call publish('webhook_records', '
   Webhook endpoints as the API returns them, without secrets.
 
   pending: Number of events that wait for their delivery.

@@ -1,8 +1,8 @@
 """Rules of the portal: validity dates, condition, message and fix, and how they are applied.
 
-The rules are in party.py, line.py and document.py; preflight.py applies them to a
-document. A rule checks what would be sent: texts that `document.build` trims, cuts or normalises
-are valid. Portal: 14
+The rules are in party.py, line.py and document.py; preflight.py applies them to a document. A rule
+checks what would be sent: texts that `document.build` trims, cuts or normalises are valid.
+Portal: 14
 """
 
 import re
