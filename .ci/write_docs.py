@@ -13,7 +13,7 @@ from pathlib import Path
 
 from service.commands.main import create_command_line
 from service.config import ROOT, SETTINGS
-from service.error_codes import CODES
+from service.errors import CODES
 
 
 def main() -> int:

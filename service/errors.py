@@ -3,14 +3,21 @@
 Imports no other module of the service but json_types.
 """
 
+import csv
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from service.json_types import JsonObject
 
 #: An entry of `errors` in the body of a response: path, rule and message.
 Violation = dict[str, str]
 
+_CODES = Path(__file__).with_name("error_codes.csv").read_text("utf-8").splitlines()
+#: Every `code` of an error body -> {status, meaning, remedy}, of which `status` has all statuses.
+#: docs/errors.md is generated from it. The codes of a cancellation that the authority refuses are
+#: the authority's own.
+CODES = {row.pop("code"): row for row in csv.DictReader(_CODES)}
 EMAIL_USED = "The e-mail address is already in use."
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
 
@@ -22,7 +29,7 @@ class OperatorError(Exception):
 class ApiError(Exception):
     """Base class of error responses.
 
-    `message` is for people and `code`, of error_codes.py, for programs; a class has a default code.
+    `message` is for people and `code`, of CODES, for programs; a class has a default code.
     `more` holds further members of the body, `headers` are sent with it.
     """
 

@@ -21,8 +21,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from service import json_codec, members
-from service.error_codes import CODES
-from service.errors import MAX_VIOLATIONS, Violation, violation
+from service.errors import CODES, MAX_VIOLATIONS, Violation, violation
 from service.json_types import Json, JsonMapping, JsonObject
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"

@@ -11,8 +11,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending
 from service.config import read_config
 from service.documents import states
-from service.error_codes import CODES
-from service.errors import ApiError, Unauthorized
+from service.errors import CODES, ApiError, Unauthorized
 from service.http.error_responses import HTTP_ERRORS
 from service.submission.machine.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve

@@ -17,7 +17,7 @@ from service.api.operation import QueryParameter
 from service.api.table import OPERATIONS, describe_api
 from service.app import create_app
 from service.config import read_config
-from service.error_codes import CODES
+from service.errors import CODES
 from service.http.idempotency import LONGEST_KEY
 from service.http.middleware import OPEN
 from service.webhooks import signature

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from service.documents import states
-from service.error_codes import CODES
+from service.errors import CODES
 from tests.api.test_companies import COMPANY, SETTING
 from tests.api.test_einvoice_requests import create_request, get_request, put, request_body
 from tests.api.test_integrations import QUOTA_HEADERS, create_user, user
