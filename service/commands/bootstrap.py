@@ -16,6 +16,7 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
+    Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -25,12 +26,11 @@ from typing import TypeVar
 
 import uvloop
 
-from service import logs
+from service import json_codec, logs
 from service.commands.command_line import print_json
 from service.commands.companies import require_company
 from service.commands.operator_errors import DATABASE_ERRORS, describe_database_error
-from service.commands.running import read_running_config
-from service.config import SECRET_KEY_BYTES, Config, describe_settings
+from service.config import SECRET_KEY_BYTES, SETTINGS, Config, describe_settings, read_config
 from service.db.audit_actor import acting_as
 from service.db.cells import check_cell
 from service.db.encryption import version_of_key
@@ -52,6 +52,9 @@ GC_THRESHOLD = 10_000
 #: The event loop waits for this long, several times in a request, while a thread is computing.
 SWITCH_SECONDS = 0.001
 SANDBOX_CLIENT = {"portal_client_id": "sandbox-client", "portal_client_secret": "sandbox-secret"}
+ADDRESS_FILE = "running.json"
+#: Fields of Config that the file of addresses has.
+ADDRESSES = ("host", "port", "sandbox_port", "public_url")
 REPLACE_CERTIFICATE = "Install another certificate with its key, and restart."
 
 NOT_DURABLE = (
@@ -136,6 +139,42 @@ def warn_of_settings(config: Config) -> None:
         ]
     for warning in warnings:
         log.warning("%s", warning)
+
+
+@contextmanager
+def record_addresses(config: Config) -> Iterator[None]:
+    """Keep the addresses of the running service, for other commands, during the block.
+
+    A file of DATA_DIR has them as values of environment variables.
+    """
+    path = config.data_dir / ADDRESS_FILE
+    text = json_codec.dumps(
+        {SETTINGS[name].variable: str(getattr(config, name)) for name in ADDRESSES}
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            if path.read_text() == text:  # No other service has replaced it.
+                path.unlink()
+
+
+def read_running_config() -> Config:
+    """Return the configuration of a command, with the addresses of the running service.
+
+    The environment of the command takes precedence.
+    """
+    environment = {name: value for name, value in os.environ.items() if value}
+    return read_config({**_read_addresses(read_config(environment).data_dir), **environment})
+
+
+def _read_addresses(data_dir: Path) -> Mapping[str, str]:
+    try:
+        return json_codec.loads((data_dir / ADDRESS_FILE).read_bytes())
+    except (OSError, json_codec.NotJson):
+        return {}
 
 
 def with_portal(config: Config) -> Config:

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from service import json_codec, schema
-from service.commands.cell_registry import claim_tin
 from service.commands.command_line import CommandLine, add_company_option, add_note_option
 from service.config import Config
+from service.db.cells import claim_tin
 from service.db.statements import sql
 from service.db.transactions import Database, Owner
 from service.documents import codes

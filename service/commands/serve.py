@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import os
+import secrets
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,6 +12,7 @@ from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from service import logs, schema
 from service.app import create_app
@@ -18,6 +21,8 @@ from service.commands.bootstrap import (
     check_database,
     logged_run,
     migrate_database,
+    read_running_config,
+    record_addresses,
     run,
     warn_of_settings,
     with_portal,
@@ -27,21 +32,20 @@ from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
 from service.commands.companies import add_company, add_key
 from service.commands.operator_errors import check_folder, check_port
-from service.commands.running import read_running_config, record_addresses
-from service.commands.support import create_support_login
 from service.config import ROOT, Config, local_address, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.audit_actor import acting_as
+from service.db.connections import connect
 from service.db.statements import sql
 from service.db.transactions import Database, connected_database
 from service.errors import OperatorError
 from service.http import app_keys
 from service.http.server import HardenedRunner, Site, close_idle_connections, close_port
-from service.supervisor import READY, STOPPING, notify_supervisor
 
 LONGEST_STOP_SECONDS = 28  # After DRAIN_SECONDS. Then the process ends; commits are safe.
 START_SECONDS = 20  # Of a process until it answers.
+SUPPORT_ROLE = "einvoice_support"
 
 #: The company that a first start without configuration creates.
 DEMO_COMPANY: dict[str, str] = schema.EXAMPLES["company_update"]["A whole profile"]
@@ -78,7 +82,7 @@ async def serve(config: Config, background: bool = True) -> None:
         async with with_postgres(config) as config, AsyncExitStack() as stack:
             await migrate_database(config)
             await check_database(config)
-            support = await create_support_login(config) if embedded else None
+            support = await _create_support_login(config) if embedded else None
             greeting = ""
             if not config.portal_api_base:
                 check_folder(config.data_dir, "DATA_DIR")
@@ -115,6 +119,17 @@ async def work(config: Config) -> None:
                 await _wait_for_stop(stop)
 
 
+def _notify_supervisor(state: str) -> None:
+    """Report a state to systemd, if it waits for one: units of the type notify."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = f"\0{address[1:]}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode(), address)
+
+
 def _announce(text: str, is_needed: bool = False) -> None:
     """Print a text for people. If the log is JSON, only one that is needed: it is no object."""
     if is_needed or not logs.is_json():
@@ -123,9 +138,26 @@ def _announce(text: str, is_needed: bool = False) -> None:
 
 async def _wait_for_stop(stop: asyncio.Event) -> None:
     """Wait for the end, and report both states to the supervisor."""
-    notify_supervisor(READY)
+    _notify_supervisor("READY=1")
     await stop.wait()
-    notify_supervisor(STOPPING)
+    _notify_supervisor("STOPPING=1")
+
+
+async def _create_support_login(config: Config) -> str:
+    """Give the login of support staff at the embedded PostgreSQL a password. Return its address.
+
+    It reads the rows of all companies and no secret, and changes nothing.
+    """
+    password = secrets.token_urlsafe(18)
+    conn = await connect(config.database_url, {}, silence=config.database_silence)
+    try:
+        async with conn.transaction():
+            commands = await sql.support_login_commands(conn, name=SUPPORT_ROLE, password=password)
+            for row in commands:
+                await conn.execute(row["command"])
+    finally:
+        await conn.close()
+    return str(URL(config.database_url).with_user(SUPPORT_ROLE).with_password(password))
 
 
 def _check_ports(config: Config) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from service.app import create_app
-from service.commands.cell_registry import claim_tin
 from service.config import read_config
-from service.db.cells import check_cell, id_base
+from service.db.cells import check_cell, claim_tin, id_base
 from tests.api_reads import get_json
 from tests.conftest import ClientFactory, Sandbox, Templates, make_company
 from tests.harness.companies import make_tin
