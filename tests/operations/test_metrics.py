@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from service.monitoring import gauges
-from service.monitoring.request_times import BUCKETS, RequestTimes
+from service.monitoring.metrics import BUCKETS, RequestTimes
 from service.version import VERSION
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_requests import request_json, submit
