@@ -23,7 +23,7 @@ from service.db.transactions import Database
 from service.documents.ubl import parties
 from service.errors import OperatorError
 from service.json_types import JsonMapping, JsonObject
-from service.monitoring.conditions import read_conditions, sort_by_age
+from service.monitoring.watchdog import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 import yaml
 
-from service.monitoring.conditions import WORDING
 from service.monitoring.gauges import GAUGES
 from service.monitoring.metrics import REGISTRY
+from service.monitoring.watchdog import WORDING
 from tests.conftest import StartService, make_company
 from tests.harness.paths import ROOT
 from tests.harness.processes import ChildProcess, free_port

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from service.monitoring.conditions import WORDING
+from service.monitoring.watchdog import WORDING
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_requests import expect, submit
 from tests.conftest import Client, StartService, until
