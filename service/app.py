@@ -33,9 +33,9 @@ from service.monitoring.clock_steps import ClockWatcher
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
-from service.portal.contact import ContactCheck
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
+from service.portal.transport import ContactCheck
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
 from service.submission.database_identity import DatabaseMonitor, record_database_identity
 from service.submission.following.comparison import PRIORITIES

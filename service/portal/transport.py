@@ -12,20 +12,21 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
 from yarl import URL
 
 from service import failpoints
 from service.config import Config
+from service.loops import Loop
 from service.monitoring.metrics import PORTAL_SECONDS
 from service.portal.clock import ClockReading, PortalClock
-from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, PortalError, Unclear
 from service.portal.responses import PortalResponse
 
@@ -59,6 +60,36 @@ class Request:
     before_bytes: BeforeBytes | None = None
     admitted: bool = False  # the first request has passed the rate limiter
     further: bool = False  # it continues a listing, which would be lost
+
+
+class NoConnectionFree(TimeoutError):
+    """No connection became free in time."""
+
+
+class FairConnections:
+    """Limits a process to `size` connections, of which each taxpayer has at most a third.
+
+    Slow responses of one taxpayer therefore leave connections to the others.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._share = max(1, size // 3)
+        self._all = asyncio.Semaphore(size)
+        #: Semaphores of the taxpayers that hold a connection or wait for one.
+        self._taxpayers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def connection(self, taxpayer: str, seconds: float) -> AsyncIterator[None]:
+        """Hold a connection during the block. Raises NoConnectionFree after `seconds`."""
+        own = self._taxpayers.setdefault(taxpayer, asyncio.Semaphore(self._share))
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(seconds):
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._all)
+            except TimeoutError:
+                raise NoConnectionFree from None
+            yield
 
 
 @dataclass(slots=True)
@@ -262,3 +293,18 @@ def _record(operation: str, outcome: str, began: float, result: PortalResponse |
         (response and response.correlation_id) or "-",
         "" if response else f" fault={type(result).__name__}",
     )
+
+
+class ContactCheck(Loop):
+    """Tries to connect to a portal that could not be reached, until it responds.
+
+    Without it, a process that has nothing to send would report an outage that is over. While the
+    portal can be reached it sends nothing.
+    """
+
+    def __init__(self, portal: Transport, seconds: float) -> None:
+        super().__init__("portal contact", seconds)
+        self._portal = portal
+
+    async def work(self) -> None:
+        await self._portal.reach_again()

@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from service.portal.connections import FairConnections, NoConnectionFree
 from service.portal.errors import NotSent, Unclear
+from service.portal.transport import FairConnections, NoConnectionFree
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import submit
