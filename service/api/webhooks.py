@@ -15,7 +15,7 @@ from service.http.requests import not_found, or_not_found, read_path_id
 from service.json_types import JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 from service.webhooks import signature
-from service.webhooks.url_policy import url_violation
+from service.webhooks.addresses import url_violation
 
 NOUN = "Webhook"
 DELIVERY = "Delivery"

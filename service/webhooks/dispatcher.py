@@ -32,8 +32,8 @@ from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.metrics import DELIVERY_SECONDS
-from service.webhooks import signature, url_policy
-from service.webhooks.resolver import Resolver, company_of_attempt
+from service.webhooks import addresses, signature
+from service.webhooks.addresses import Resolver, company_of_attempt
 
 AT_ONCE = 64  # concurrent attempts of one process
 ENDPOINT_AT_ONCE = 8  # concurrent attempts of all processes to one endpoint
@@ -122,7 +122,7 @@ def delivery_session(config: Config) -> aiohttp.ClientSession:
 
 def _public_socket(found: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, target = found
-    if url_policy.is_internal(target[0]):
+    if addresses.is_internal(target[0]):
         raise PermissionError(errno.EACCES, f"{target[0]} is an internal address")
     return socket.socket(family, kind, protocol)
 
@@ -212,7 +212,7 @@ class WebhookDispatcher(Loop):
 
     async def _attempt(self, claim: Record) -> Outcome:
         """Send one POST. The rules for URLs are checked again, because they may have changed."""
-        if url_policy.url_violation(claim["url"], self._config.webhook_allow_internal):
+        if addresses.url_violation(claim["url"], self._config.webhook_allow_internal):
             return Outcome(error="address")
         try:
             secrets = [

@@ -20,6 +20,7 @@ from pytest_aiohttp.plugin import AiohttpServer
 
 from service.config import read_config
 from service.webhooks import signature
+from service.webhooks.addresses import is_internal, url_violation
 from service.webhooks.dispatcher import (
     AT_ONCE,
     COMPANY_SHARE,
@@ -29,7 +30,6 @@ from service.webhooks.dispatcher import (
     Outcome,
     delivery_session,
 )
-from service.webhooks.url_policy import is_internal, url_violation
 from tests.api_invoices import create_invoice, create_one_of_each, create_valid_invoice
 from tests.api_reads import get_documents, get_json, wait_for_events, wait_for_lock
 from tests.api_requests import expect, list_paths, not_found, request_json
