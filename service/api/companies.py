@@ -34,7 +34,6 @@ from service.offload import run_in_thread
 from service.portal.logins import Login, OwnClient
 from service.submission import own_clients, signers
 from service.submission.context import SUBMISSION_CONTEXT
-from service.submission.operator import login_check
 
 GROUP = Group("Company")
 
@@ -237,11 +236,11 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
     body="portal_credentials_update",
     errors=(
         BadRequest(
-            login_check.REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
+            own_clients.REFUSED.format(words="User blocked."), code=own_clients.REFUSED_CODE
         ),
         MissingSecretKey(PORTAL_SECRET),
         Conflict(BUSY, code="tin_in_use"),
-        Unavailable(login_check.NOT_TESTED, code="portal_unavailable"),
+        Unavailable(own_clients.NOT_TESTED, code="portal_unavailable"),
     ),
     description="The portal must accept a login with them. Replaces the previous ones. The secret "
     "is stored encrypted and never returned.",
@@ -256,7 +255,7 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
         await _reject_busy(conn, company, own)
     if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
         raise TooManyRequests(TOO_MANY_TESTS, retry_after(wait))
-    await login_check.check_login(context, own)
+    await own_clients.check_login(context, own)
     async with company_transaction(request) as conn:
         own = OwnClient(await _lock_alone(request, conn, company), login)
         await _reject_busy(conn, company, own)

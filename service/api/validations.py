@@ -15,7 +15,8 @@ from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
 from service.json_types import JsonObject
-from service.submission.operator import login_check, tin_checks
+from service.submission import own_clients
+from service.submission.operator import tin_checks
 from service.submission.operator.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
 GROUP = Group("Validations")
@@ -52,7 +53,7 @@ TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
         TooManyRequests(SLOW_DOWN),
         Unavailable(AWAY, code="portal_unavailable"),
         Unavailable(
-            tin_checks.OWN_REFUSED.format(words="User blocked."), code=login_check.REFUSED_CODE
+            tin_checks.OWN_REFUSED.format(words="User blocked."), code=own_clients.REFUSED_CODE
         ),
     ),
     description="Asks the portal. A TIN that it does not know is a 404 with the portal's error "

@@ -1,4 +1,4 @@
-"""Own clients of companies at the portal: stored encrypted, and used instead of the operator's.
+"""Own clients of companies at the portal: tested, stored encrypted, and used in flows.
 
 The credentials are read from the database at the start of each flow, so that a change takes effect
 in all processes at once. While a document is being submitted or cancelled, the company cannot
@@ -6,20 +6,33 @@ change between its own client and the operator's: the outcome is visible to the 
 Portal: 2.1
 """
 
+import asyncio
 import logging
+import math
 
 from service.config import Config, fingerprint_credentials
 from service.db.connections import Connection
 from service.db.encryption import PORTAL_SECRET, DecryptionError, Vault
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.errors import BadRequest, TooManyRequests, Unavailable, retry_after
+from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import Login, OwnClient
 from service.submission.context import CompanyContext, SubmissionContext
+from service.submission.machine.types import NO_DELAY
 
 UNREADABLE = (
     "The company's portal credentials cannot be decrypted with the SECRET_KEY of the service; "
     "set them again."
 )
+#: Code of the errors of a refused login.
+REFUSED_CODE = "portal_credentials_refused"
+REFUSED = "The portal refuses the login with these credentials: {words} Nothing was changed."
+NOT_TESTED = (
+    "The portal cannot be reached, so the credentials could not be tested. Nothing was changed. "
+    "Please try again later."
+)
+CROWDED = "The portal allows no further login at the moment. Please try again later."
 
 log = logging.getLogger(__name__)
 
@@ -66,3 +79,33 @@ async def store(conn: Connection, config: Config, company_id: int, own: OwnClien
         fingerprint=fingerprint_credentials(login.client_id, login.client_secret),
         sealed_secret=sealed,
     )
+
+
+async def check_login(context: SubmissionContext, own: OwnClient) -> None:
+    """Log in to the portal with new credentials.
+
+    Raises BadRequest if the portal refuses them, TooManyRequests, and Unavailable if it does not
+    respond in time.
+    """
+    portal = context.shared_portal.for_company(own)
+    try:
+        async with asyncio.timeout(context.config.submit_wait.total_seconds()):
+            await portal.log_in(own.tin)
+    except LoginRefused as error:
+        message = REFUSED.format(words=describe_refusal(error))
+        wait = math.ceil((error.retry_after or NO_DELAY).total_seconds())
+        raise BadRequest(message, retry_after(wait), code=REFUSED_CODE) from None
+    except Throttled as error:
+        await context.apply_throttle(error)
+        wait = retry_after(math.ceil(error.retry_after.total_seconds()))
+        raise TooManyRequests(CROWDED, wait) from None
+    except (PortalError, TimeoutError):
+        wait = retry_after(math.ceil(context.config.portal_retry.total_seconds()))
+        raise Unavailable(NOT_TESTED, wait, code="portal_unavailable") from None
+
+
+def describe_refusal(error: PortalError) -> str:
+    """Return the portal's own words about a refusal, or else those of the client."""
+    words = " ".join(entry["message"] for entry in error.errors if entry["message"])
+    text = words or error.reason
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -26,8 +26,8 @@ from service.portal.logins import WHAT_THE_COMPANY_DOES, OwnClient, RefusedLogin
 from service.submission import own_clients
 from service.submission.clocks import compare_clocks, describe_clocks_apart, read_database_clock
 from service.submission.context import SubmissionContext
-from service.submission.operator.login_check import describe_refusal
 from service.submission.operator.tin_checks import TinChecks, make_own_question
+from service.submission.own_clients import describe_refusal
 
 #: Field of an address -> name of the step that connects to it.
 CONNECTIONS = {

@@ -17,7 +17,7 @@ from service.portal.errors import Refused
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following import document_comparison
-from service.submission.following.odd_rows import record_odd_rows
+from service.submission.following.later_states import record_odd_rows
 from service.submission.foreign_uuids import read_recorded
 from service.submission.machine.comparison_rules import FURTHEST, is_candidate
 from service.submission.machine.types import (

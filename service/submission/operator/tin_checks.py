@@ -25,8 +25,7 @@ from service.json_types import Json, JsonObject, Row
 from service.portal.errors import LoginRefused, PortalError, Refused, Throttled
 from service.submission.context import SubmissionContext
 from service.submission.machine.failures import PERSON_SECONDS
-from service.submission.operator.login_check import REFUSED_CODE, describe_refusal
-from service.submission.own_clients import sign_in
+from service.submission.own_clients import REFUSED_CODE, describe_refusal, sign_in
 
 PERSON_WAIT = timedelta(seconds=PERSON_SECONDS)
 AWAY = "The portal is unavailable at the moment, please try again."
