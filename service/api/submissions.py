@@ -26,7 +26,7 @@ from service.json_types import JsonObject, Row
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.following import cancel
 from service.submission.machine.failures import refuse_cancellation, refuse_submission
-from service.submission.sending.preflight import preflight_document
+from service.submission.sending.checks import preflight_document
 from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
 

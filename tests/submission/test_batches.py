@@ -14,7 +14,7 @@ from service.db.statements import sql
 from service.submission import store as records
 from service.submission.context import SUBMISSION_CONTEXT, Claim, SubmissionContext
 from service.submission.own_clients import sign_in
-from service.submission.sending import batch, send
+from service.submission.sending import send
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_documents, get_invoice, read_request, wait_for_lock
 from tests.api_requests import expect, submit
@@ -122,7 +122,7 @@ async def merge(context: SubmissionContext, claim: Claim) -> bool:
     """Merge the waiting submissions into a claimed one."""
     submission = await records.load(context, claim)
     assert submission
-    return await batch.merge_waiting(context, claim, submission)
+    return await send.merge_waiting(context, claim, submission)
 
 
 async def test_merging_keeps_the_bytes_of_each_document(
@@ -157,7 +157,7 @@ async def test_batch_stays_within_the_portal_size_limit(
     ]
     ids = [await create_invoice(asleep, isReady=True, lineItems=lines) for _ in range(18)]
     stored: Any = await owner.fetchval("select sum(octet_length(content)) from submitted_contents")
-    assert stored > batch.MOST_BYTES
+    assert stored > send.MOST_BYTES
     await start(PORTAL_TIMEOUT_SECONDS="30", PORTAL_LEASE_SECONDS="60")
     assert await wait_for_statuses(owner, ids, "Valid") == {"Valid": 18}
     largest: Any = await owner.fetchval(
@@ -165,7 +165,7 @@ async def test_batch_stays_within_the_portal_size_limit(
         " from submitted_contents c join submitted_documents d on d.id = c.submitted_document_id"
         " group by d.submission_id) sent"
     )
-    assert largest <= batch.MOST_BYTES
+    assert largest <= send.MOST_BYTES
     assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 2
 
 

@@ -13,7 +13,7 @@ from service.submission.following import cancel, unknown_outcomes
 from service.submission.foreign_uuids import RecordedRow
 from service.submission.machine import comparison_rules
 from service.submission.machine.types import Sighting, Submission, SubmittedDocument
-from service.submission.sending import batch, send
+from service.submission.sending import send
 
 ROWS: dict[str, type] = {
     "cancellation_get": cancel.CancellationRow,
@@ -22,7 +22,7 @@ ROWS: dict[str, type] = {
     "comparison_expected": comparison_rules.ExpectedRow,
     "submission_contents": store.ContentRow,
     "submission_request": send.RequestRow,
-    "submissions_unsent": batch.UnsentRow,
+    "submissions_unsent": send.UnsentRow,
     "submitted_document_latest": cancel.LatestRow,
     "unknown_known": unknown_outcomes.UnknownRow,
     "unknown_left": unknown_outcomes.LeftRow,

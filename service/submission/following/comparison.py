@@ -37,8 +37,7 @@ from service.submission.following.comparison_claim import (
     ComparisonStopped,
     hold_claim,
 )
-from service.submission.following.later_states import follow_listing
-from service.submission.following.odd_rows import record_odd_rows
+from service.submission.following.later_states import follow_listing, record_odd_rows
 from service.submission.following.unknown_outcomes import UnknownOutcomes, describe_failure
 from service.submission.machine import comparison_rules
 from service.submission.machine.comparison_rules import (

@@ -1,5 +1,6 @@
-"""Later states of documents: those that a read of the portal shows, and how they are stored."""
+"""Storing of what a read of the portal shows: later states of documents, and unreadable rows."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -8,12 +9,17 @@ from service.config import Config
 from service.db.statements import sql
 from service.documents import states
 from service.portal.documents import Document
+from service.portal.listings import Listing
 from service.submission import store
 from service.submission.context import SubmissionContext
 from service.submission.machine.comparison_rules import Attempt
 from service.submission.machine.types import Change, Error, SubmittedDocument
 
 BLOCK = 2000  # submissions whose polls are ended in one statement
+MOST_RECORDED = 100  # rows of one response
+MOST_TEXT = 1000  # characters of the problems of one row
+
+log = logging.getLogger(__name__)
 
 
 def describe_change(
@@ -125,3 +131,36 @@ async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[At
         ]
         async with context.database.company(company_id) as conn:
             await sql.submissions_finish(conn, company_id=company_id, ids=block, listed=listed)
+
+
+async def record_odd_rows(
+    context: SubmissionContext, company_id: int, tin: str, operation: str, listing: Listing
+) -> None:
+    """Record unreadable rows and documents with an unknown value. Log those that are new.
+
+    Such a row may be any document, so that its listing does not confirm the absence of those.
+    """
+    found = {row.key: row for row in [*listing.odd, *(row.odd for row in listing if row.odd)]}
+    if not found:
+        return
+    async with context.database.company(company_id) as conn:
+        for row in list(found.values())[:MOST_RECORDED]:
+            problems = " ".join(row.problems)
+            is_new = await sql.odd_row_insert(
+                conn,
+                company_id=company_id,
+                row_key=row.key,
+                operation=operation,
+                tin=tin,
+                number=row.number,
+                problems=problems[:MOST_TEXT],
+                shown=row.shown,
+            )
+            if is_new:
+                log.warning(
+                    "portal company=%d operation=%s row=%s: %s",
+                    company_id,
+                    operation,
+                    row.key,
+                    problems,
+                )

@@ -14,9 +14,12 @@ from service.portal.errors import PortalError, Refused, Throttled, Unclear
 from service.portal.listings import Listing
 from service.portal.responses import UNREADABLE_REASONS
 from service.submission.context import Claim, CompanyContext, SubmissionContext
-from service.submission.following.later_states import describe_change, record_details
+from service.submission.following.later_states import (
+    describe_change,
+    record_details,
+    record_odd_rows,
+)
 from service.submission.following.matching import find_first_send
-from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine.comparison_rules import FURTHEST
 from service.submission.machine.state_machine import is_overdue
 from service.submission.machine.types import (

@@ -21,8 +21,8 @@ from service.portal.errors import PortalError, Refused, Throttled
 from service.portal.listings import Listing
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.following.comparison_claim import BATCH, ComparisonClaim, is_external_error
+from service.submission.following.later_states import record_odd_rows
 from service.submission.following.matching import find_matches
-from service.submission.following.odd_rows import record_odd_rows
 from service.submission.machine import state_machine
 from service.submission.machine.comparison_rules import FURTHEST, MOST_DAYS, is_candidate
 from service.submission.machine.types import (

@@ -1,6 +1,7 @@
 """Sends queued submissions: commits the intent before the first byte, classifies the response."""
 
 import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, T
 from service.portal.open_submission import OpenSubmission
 from service.submission import store
 from service.submission.clocks import compare_clocks, describe_clocks_apart
-from service.submission.context import Claim, CompanyContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.machine import state_machine
 from service.submission.machine.state_machine import NOTHING_SENT
 from service.submission.machine.types import (
@@ -27,6 +28,7 @@ from service.submission.machine.types import (
     OutcomeUnknown,
     RefusalReceived,
     RequestChanged,
+    Submission,
 )
 from service.submission.runner import (
     SubmissionRun,
@@ -36,7 +38,6 @@ from service.submission.runner import (
     make_error,
     make_failure,
 )
-from service.submission.sending import batch
 
 # At most this time passes between the intent and the first byte, so that the claim is still held.
 STALE_SECONDS = 2
@@ -50,6 +51,11 @@ STANDBYS_CHANGED = make_reason(
 #: Codes of refusals that concern the sender. All documents of a submission have the same issuer,
 #: so that none of them is the cause.
 SENDER_CODES = {"IncorrectSubmitter", "Forbidden", "Unauthorized"}
+
+MOST_DOCUMENTS = 100  # of one submission. Portal: 1.5
+MOST_BYTES = 3_300_000  # of its documents, 4.4 MB in Base64 of at most 5 MB. Portal: 1.5
+
+log = logging.getLogger(__name__)
 
 
 class Transmission(Protocol):
@@ -99,6 +105,14 @@ async def send(context: CompanyContext, claim: Claim) -> None:
             event = describe_failure(why)
         if event:
             await advance(context, request.run, event)
+
+
+class UnsentRow(TypedDict):
+    """A row of submissions_unsent."""
+
+    id: int
+    size: int
+    numbers: list[str]
 
 
 class RequestRow(TypedDict):
@@ -151,7 +165,7 @@ class PortalTransmission:
             context, context.portal, submission.tin, database_clock
         ):
             return NotReceived(describe_clocks_apart(difference))
-        if await batch.merge_waiting(context, self.run.claim, submission):
+        if await merge_waiting(context, self.run.claim, submission):
             # If the claim was lost, the former run continues, and its intent is not committed.
             self.run = await begin(context, self.run.claim) or self.run
         return None
@@ -223,6 +237,49 @@ class PortalTransmission:
             return await self.connection.send(reject_stale)
         finally:
             failpoints.reach("answer_read")
+
+
+async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Submission) -> bool:
+    """Move the documents of waiting submissions of one taxpayer into a claimed one, up to a limit.
+
+    Return whether it has other documents now. Only submissions that were never sent are merged, and
+    one whose processing failed before is sent alone, so that it blocks no others. Locks
+    submissions, then their submitted documents, but no documents: transactions that change those
+    lock them before. Skips submissions that are being merged or sent.
+    """
+    if submission.on_absence != "retry" or submission.claims != 1 or submission.possibly_received:
+        return False
+    async with context.database.company(claim.company_id) as conn:
+        if await sql.submission_unsent_lock(conn, **claim.key, fence=claim.fence) is None:
+            return False
+        rows: list[UnsentRow] = await sql.submissions_unsent(
+            conn, **claim.key, tin=submission.tin, most=MOST_DOCUMENTS
+        )
+        _, *ids = _select(rows)
+        if not ids:
+            return False
+        await sql.submission_merge(conn, company_id=claim.company_id, ids=ids, into=claim.id)
+    failpoints.reach("after_merge_commit")
+    context.due.set()  # the next submission of the company can be prepared
+    log.info("submission %s merged=%d", claim, len(ids) + 1)
+    return True
+
+
+def _select(rows: list[UnsentRow]) -> list[int]:
+    """Return the ids of the submissions that one request can hold.
+
+    Numbers must be unique, because the portal's receipt names documents by number.
+    """
+    ids: list[int] = []
+    numbers: set[str] = set()
+    left = MOST_BYTES
+    for row in rows:
+        is_full = len(numbers) + len(row["numbers"]) > MOST_DOCUMENTS or row["size"] > left
+        if not is_full and numbers.isdisjoint(row["numbers"]):
+            ids.append(row["id"])
+            numbers.update(row["numbers"])
+            left -= row["size"]
+    return ids
 
 
 def describe_failure(why: PortalError) -> NotReceived | RefusalReceived | OutcomeUnknown:

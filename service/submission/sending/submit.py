@@ -45,7 +45,7 @@ from service.submission.machine.failures import (
 from service.submission.machine.state_machine import OUTCOME_UNKNOWN
 from service.submission.machine.types import Error
 from service.submission.runner import run_claimed
-from service.submission.sending import checks, eligibility
+from service.submission.sending import checks
 from service.submission.sending.send import send
 
 log = logging.getLogger(__name__)
@@ -308,7 +308,7 @@ async def _make_content(
     former = await _find_former(conn, document)
     issued_at = former.issued_at if former else document.next_issue_time
     former_id = former.former_id if former else None
-    await eligibility.check_not_blocked(conn, document, order.on_absence, former_id)
+    await checks.check_not_blocked(conn, document, order.on_absence, former_id)
     if errors := preflight.list_errors(await checks.findings(conn, document, issued_at)):
         raise refuse_submission("check_failed", errors)
     if former:
