@@ -3,6 +3,8 @@
 Private key and client secret are stored encrypted and never returned. Spec: Company
 """
 
+from dataclasses import replace
+
 from aiohttp import web
 
 from service import json_codec
@@ -31,7 +33,7 @@ from service.http.idempotency import store_response
 from service.http.requests import check_if_match, not_found, or_not_found
 from service.json_types import JsonObject
 from service.offload import run_in_thread
-from service.portal.logins import Login, OwnClient
+from service.portal.logins import Login
 from service.submission import own_clients, signers
 from service.submission.context import SUBMISSION_CONTEXT
 
@@ -249,17 +251,17 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
     if not context.config.secret_key:
         raise MissingSecretKey(PORTAL_SECRET)
-    login = Login(body["client_id"], body["client_secret"], is_own=True)
+    login = Login(body["client_id"], body["client_secret"])
     async with company_transaction(request) as conn:
-        own = OwnClient(await _lock_alone(request, conn, company), login)
-        await _reject_busy(conn, company, own)
+        login = replace(login, own_tin=await _lock_alone(request, conn, company))
+        await _reject_busy(conn, company, login)
     if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
         raise TooManyRequests(TOO_MANY_TESTS, retry_after(wait))
-    await own_clients.check_login(context, own)
+    await own_clients.check_login(context, login)
     async with company_transaction(request) as conn:
-        own = OwnClient(await _lock_alone(request, conn, company), login)
-        await _reject_busy(conn, company, own)
-        await own_clients.store(conn, context.config, company, own)
+        login = replace(login, own_tin=await _lock_alone(request, conn, company))
+        await _reject_busy(conn, company, login)
+        await own_clients.store(conn, context.config, company, login)
         return responses.json_text_response(await _read_credentials(conn, company) or "")
 
 
@@ -295,17 +297,17 @@ async def _lock_alone(request: web.Request, conn: Connection, company: int) -> s
     return parties.normalize_tin(issuer["tin_code"])
 
 
-async def _reject_busy(conn: Connection, company: int, own: OwnClient | None) -> None:
+async def _reject_busy(conn: Connection, company: int, login: Login | None) -> None:
     """Raise Conflict while documents are under way that the new login may not see.
 
     Another client of the same taxpayer sees them. It may be needed, because the portal no longer
     accepts the former one. After a removal the operator's client sends what was not received.
     """
     row = await sql.portal_credentials_get(conn, company_id=company)
-    if row and own and row["tin"] == own.tin:
+    if row and login and row["tin"] == login.own_tin:
         return
     work = await sql.company_work(conn, company_id=company)
-    is_under_way = work["is_submitting"] if own else work["is_sent"]
+    is_under_way = work["is_submitting"] if login else work["is_sent"]
     if is_under_way or work["is_cancelling"]:  # Another login might not see it.
         raise Conflict(BUSY, code="tin_in_use")
 

@@ -20,7 +20,7 @@ from service.portal import listings, responses
 from service.portal.documents import Document
 from service.portal.errors import LoginRefused, PortalError, TruncatedListing, Unclear
 from service.portal.listings import Listing, ListingPage, RetryPage
-from service.portal.logins import Login, OwnClient, RateLimiter, RefusedLogins, Tokens
+from service.portal.logins import Login, RateLimiter, RefusedLogins, Tokens
 from service.portal.open_submission import OpenSubmission, connect_submission
 from service.portal.responses import PortalResponse, SubmissionReceipt
 from service.portal.transport import BeforeBytes, Request, Transport, portal_session
@@ -54,7 +54,7 @@ class Portal(Transport):
         super().__init__(session, config)
         self._tokens = Tokens(self._request_token, rate_limiter, refusals, clock)
         self._retry_page: RetryPage | None = None
-        self._own: OwnClient | None = None  # of the company that this client is for
+        self._own: Login | None = None  # of the company that this client is for
 
     def through(
         self, rate_limiter: RateLimiter | None, refusals: RefusedLogins | None = None
@@ -74,7 +74,7 @@ class Portal(Transport):
         other._retry_page = retry_page
         return other
 
-    def for_company(self, own: OwnClient | None) -> "Portal":
+    def for_company(self, own: Login | None) -> "Portal":
         """Return a client that uses a company's own credentials, if it has any.
 
         It never changes them, so that all requests of a flow are made with the same ones.
@@ -89,8 +89,8 @@ class Portal(Transport):
         A company's own client belongs to one taxpayer, and is not used after its TIN changed.
         """
         own, config = self._own, self._config
-        if own is not None and own.tin == tin:
-            return own.login
+        if own is not None and own.own_tin == tin:
+            return own
         represented = tin if config.portal_intermediary else ""
         return Login(config.portal_client_id, config.portal_client_secret, represented)
 

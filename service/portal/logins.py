@@ -51,15 +51,21 @@ log = logging.getLogger(__name__)
 class Login:
     """Credentials of a client, and the taxpayer on whose behalf it logs in.
 
-    An empty `on_behalf_of` means that the client logs in for itself. `is_own` marks a company's own
-    client, whose rate limits are not shared. With a `problem`, the credentials cannot be used.
+    An empty `on_behalf_of` means that the client logs in for itself. `own_tin` is the normalised
+    TIN of the taxpayer to whom a company's own client belongs. With a `problem`, the credentials
+    cannot be used.
     """
 
     client_id: str
     client_secret: str = field(repr=False)
     on_behalf_of: str = ""
-    is_own: bool = False
+    own_tin: str | None = None
     problem: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it is a company's own client, whose rate limits are not shared."""
+        return self.own_tin is not None
 
     @property
     def key(self) -> dict[str, str]:
@@ -69,14 +75,6 @@ class Login:
             "fingerprint": fingerprint_credentials(self.client_id, self.client_secret),
             "taxpayer": self.on_behalf_of,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class OwnClient:
-    """A company's own client, and the normalised TIN of the taxpayer that it belongs to."""
-
-    tin: str
-    login: Login
 
 
 @dataclass(frozen=True)

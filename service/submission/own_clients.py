@@ -17,7 +17,7 @@ from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import BadRequest, TooManyRequests, Unavailable, retry_after
 from service.portal.errors import LoginRefused, PortalError, Throttled
-from service.portal.logins import Login, OwnClient
+from service.portal.logins import Login
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.machine.types import NO_DELAY
 
@@ -46,7 +46,7 @@ async def sign_in(context: SubmissionContext, company_id: int) -> CompanyContext
     return CompanyContext(**vars(context), portal=context.shared_portal.for_company(own))
 
 
-async def load(database: Database, config: Config, company_id: int) -> OwnClient | None:
+async def load(database: Database, config: Config, company_id: int) -> Login | None:
     """Return a company's own client, or None if it uses the operator's.
 
     The operator's is no substitute for a secret that cannot be decrypted.
@@ -61,36 +61,34 @@ async def load(database: Database, config: Config, company_id: int) -> OwnClient
     except DecryptionError as error:
         log.error("portal: cannot decrypt the secret of company %d: %s", company_id, error)
         problem = UNREADABLE
-    login = Login(row["client_id"], secret.decode(), is_own=True, problem=problem)
-    return OwnClient(row["tin"], login)
+    return Login(row["client_id"], secret.decode(), own_tin=row["tin"], problem=problem)
 
 
-async def store(conn: Connection, config: Config, company_id: int, own: OwnClient) -> None:
+async def store(conn: Connection, config: Config, company_id: int, login: Login) -> None:
     """Replace a company's own client. Lock the company first. Raises MissingSecretKey."""
-    login = own.login
     vault = Vault(config.secret_key, config.secret_key_previous)
     sealed = vault.seal(login.client_secret.encode(), company_id, PORTAL_SECRET)
     await sql.portal_credentials_remove(conn, company_id=company_id)
     await sql.portal_credentials_insert(
         conn,
         company_id=company_id,
-        tin=own.tin,
+        tin=login.own_tin,
         client_id=login.client_id,
         fingerprint=fingerprint_credentials(login.client_id, login.client_secret),
         sealed_secret=sealed,
     )
 
 
-async def check_login(context: SubmissionContext, own: OwnClient) -> None:
+async def check_login(context: SubmissionContext, login: Login) -> None:
     """Log in to the portal with new credentials.
 
     Raises BadRequest if the portal refuses them, TooManyRequests, and Unavailable if it does not
     respond in time.
     """
-    portal = context.shared_portal.for_company(own)
+    portal = context.shared_portal.for_company(login)
     try:
         async with asyncio.timeout(context.config.submit_wait.total_seconds()):
-            await portal.log_in(own.tin)
+            await portal.log_in(login.own_tin or "")
     except LoginRefused as error:
         message = REFUSED.format(words=describe_refusal(error))
         wait = math.ceil((error.retry_after or NO_DELAY).total_seconds())

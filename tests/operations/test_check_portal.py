@@ -22,7 +22,7 @@ from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.documents.signing.certificate import DEFAULT_FORM, read_pair
 from service.portal.addresses import ENVIRONMENTS, find_address_problems
-from service.portal.logins import Login, OwnClient
+from service.portal.logins import Login
 from service.submission import own_clients, signers
 from service.submission.signers import Signers
 from tests.api_requests import OWN_CLIENT, add_own_client
@@ -118,10 +118,10 @@ async def store_certificate(environment: dict[str, str], company_id: int, made: 
 async def store_own_client(
     environment: dict[str, str], company_id: int, tin: str = "C20880050010"
 ) -> None:
-    login = Login(OWN_CLIENT["client_id"], OWN_CLIENT["client_secret"], is_own=True)
+    login = Login(OWN_CLIENT["client_id"], OWN_CLIENT["client_secret"], own_tin=tin)
     config = read_config({**environment, **SECRET})
     async with opened(environment, company_id) as conn:
-        await own_clients.store(conn, config, company_id, OwnClient(tin, login))
+        await own_clients.store(conn, config, company_id, login)
 
 
 # The whole command

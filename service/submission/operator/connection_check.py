@@ -22,7 +22,7 @@ from service.json_types import JsonMapping, Row
 from service.portal import addresses
 from service.portal.client import Portal
 from service.portal.errors import LoginRefused, PortalError, Throttled
-from service.portal.logins import WHAT_THE_COMPANY_DOES, OwnClient, RefusedLogins
+from service.portal.logins import WHAT_THE_COMPANY_DOES, Login, RefusedLogins
 from service.submission import own_clients
 from service.submission.clocks import compare_clocks, describe_clocks_apart, read_database_clock
 from service.submission.context import SubmissionContext
@@ -79,7 +79,7 @@ class _Company:
     id: int
     record: JsonMapping
     issuer: Row
-    own: OwnClient | None
+    own: Login | None
 
     @property
     def tin(self) -> str:
@@ -88,7 +88,7 @@ class _Company:
     @property
     def has_own_login(self) -> bool:
         """Return whether the company's own client is used, which belongs to one TIN."""
-        return self.own is not None and self.own.tin == self.tin
+        return self.own is not None and self.own.own_tin == self.tin
 
     def lacks(self, *members: str) -> bool:
         """Return whether the company is not ready because of one of the members."""
@@ -207,7 +207,7 @@ class ConnectionCheck:
         if company.own:
             name = "own login"
         if company.own and not company.has_own_login:
-            text = f"The company's own credentials belong to the TIN {company.own.tin}, not to "
+            text = f"The company's own credentials belong to the TIN {company.own.own_tin}, not to "
             return CheckStep(name, "failed", f"{text}{company.tin}. {WHAT_THE_COMPANY_DOES}")
         if obstacle := self._find_obstacle(company):
             return CheckStep(name, "skipped", obstacle)
