@@ -149,7 +149,7 @@ async def run_batch(context: SubmissionContext, company_id: int, runs: list[Subm
     each. An error of one run leaves that claim to expire, and the others continue.
     """
     sightings: list[tuple[Claim, Submission, RecordSightings]] = []
-    plain: list[tuple[Claim, Submission, Write]] = []
+    plain: list[store.Move] = []
     others: list[tuple[SubmissionRun, Submission, Write]] = []
     released: list[tuple[Claim, timedelta | None]] = []
     for each in runs:

@@ -43,6 +43,8 @@ UUID_TAKEN = make_reason(
 )
 REPEATS = (0.1, 0.5, 1, 2)  # between tries to write while PostgreSQL is unavailable
 
+#: A claim, the submission before a result, and the result.
+Move = tuple[Claim, Submission, Write]
 #: A sighting to insert: submission id, uuid, number, submission uid and source.
 Shown = tuple[int, str, str, str | None, str]
 Arguments = ParamSpec("Arguments")
@@ -65,22 +67,6 @@ async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
         if row["fence"] != claim.fence:
             return None
         return (await read_submissions(conn, claim.company_id, [row]))[0]
-
-
-async def claim_batch(
-    context: SubmissionContext, company_id: int, ids: list[int]
-) -> dict[Claim, Submission]:
-    """Claim the given Uncertain submissions and return them as stored.
-
-    Submissions that are no longer Uncertain, or that another process has claimed, are left out.
-    """
-    async with context.database.company(company_id) as conn:
-        rows: list[Row] = await sql.submission_claim_batch(
-            conn, company_id=company_id, ids=ids, lease=context.config.portal_lease
-        )
-        submissions = await read_submissions(conn, company_id, rows)
-    claims = [Claim(company_id, row["id"], row["fence"]) for row in rows]
-    return dict(zip(claims, submissions, strict=True))
 
 
 async def read_submissions(
@@ -179,14 +165,25 @@ async def write(
     """
     command = await _mask_uuids(context, claim, submission, command)
     try:
-        return await _write_once(context, claim, submission, command)
+        written = await _write_moves(context, claim.company_id, [(claim, submission, command)])
     except UniqueViolationError as error:
         if getattr(error, "constraint_name", None) != UUID_ONCE:
             raise
-    taken = await _find_taken(context, claim, submission, command)
-    log.error("submission %s: %d uuids belong to other documents", claim, len(taken))
-    command = exclude_taken(submission, command, taken)
-    return await _write_once(context, claim, submission, command)
+        taken = await _find_taken(context, claim, submission, command)
+        log.error("submission %s: %d uuids belong to other documents", claim, len(taken))
+        command = exclude_taken(submission, command, taken)
+        written = await _write_moves(context, claim.company_id, [(claim, submission, command)])
+    suffix = "" if written else " (claim lost)"
+    log.info("submission %s state=%s%s", claim, command.state, suffix)
+    return bool(written)
+
+
+@persistent
+async def write_batch(context: SubmissionContext, company_id: int, moves: Sequence[Move]) -> None:
+    """Carry out plain Writes in one transaction. Lost claims are skipped."""
+    written = await _write_moves(context, company_id, moves)
+    lost = len(moves) - len(written)
+    log.info("submissions company=%d written=%d claims_lost=%d", company_id, len(written), lost)
 
 
 async def _mask_uuids(
@@ -205,22 +202,27 @@ async def _mask_uuids(
     return replace(command, changes=tuple(changes), error=error)
 
 
-async def _write_once(
-    context: SubmissionContext, claim: Claim, submission: Submission, command: Write
-) -> bool:
-    """Write a result in one transaction, which locks the subjects before the submission."""
-    async with context.database.company(claim.company_id) as conn:
-        await sql.subjects_lock(conn, company_id=claim.company_id, submission_id=claim.id)
-        is_written = await write_result(conn, claim, submission, command)
-        if not is_written:
-            await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
+async def _write_moves(
+    context: SubmissionContext, company_id: int, moves: Sequence[Move]
+) -> set[int]:
+    """Write results in one transaction, and return the ids of those whose claim was valid.
+
+    Locks the subjects of documents that change before the submissions.
+    """
+    async with context.database.company(company_id) as conn:
+        for claim, _, command in moves:
+            if not is_plain(command):
+                await sql.subjects_lock(conn, company_id=company_id, submission_id=claim.id)
+        written = await write_results(conn, company_id, moves)
+        for claim, _, _ in moves:
+            if claim.id not in written:
+                await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
         failpoints.reach("before_state_commit")
     failpoints.reach("after_state_commit")
-    if is_written:
-        _count_move(submission, command)
-    suffix = "" if is_written else " (claim lost)"
-    log.info("submission %s state=%s%s", claim, command.state, suffix)
-    return is_written
+    for claim, submission, command in moves:
+        if claim.id in written and command.state != submission.state:
+            SUBMISSION_MOVES.labels(command.state).inc()
+    return written
 
 
 async def _find_taken(
@@ -259,60 +261,24 @@ def exclude_taken(submission: Submission, command: Write, taken: set[int]) -> Wr
     return replace(command, changes=changes, parts=(*parts, review))
 
 
-async def write_result(
-    conn: Connection, claim: Claim, submission: Submission, command: Write
-) -> bool:
-    """Write a result in a transaction that has locked the subjects.
+async def write_results(conn: Connection, company_id: int, moves: Sequence[Move]) -> set[int]:
+    """Write results in a transaction that has locked the subjects of documents that change.
 
-    Return False if the claim was lost.
+    Return the ids of the submissions whose claim was valid. The others do not change.
     """
-    if not await _move(conn, claim.company_id, [(claim, submission, command)]):
-        return False
-    await apply_changes(conn, claim.company_id, command.changes)
-    await create_parts(conn, claim, command.parts)
-    return True
-
-
-async def _move(
-    conn: Connection, company_id: int, moves: Iterable[tuple[Claim, Submission, Write]]
-) -> set[int]:
-    """Write the states of submissions. Return the ids of those whose claim was valid."""
-    rows = [_move_values(claim, submission, command) for claim, submission, command in moves]
+    rows = [_move_values(*move) for move in moves]
     done = await sql.submission_move(conn, company_id=company_id, moves=json_codec.dumps(rows))
-    return {row["id"] for row in done}
+    written = {row["id"] for row in done}
+    for claim, _, command in moves:
+        if claim.id in written:
+            await apply_changes(conn, company_id, command.changes)
+            await create_parts(conn, claim, command.parts)
+    return written
 
 
 def is_plain(command: Write) -> bool:
     """Return whether a Write changes no document, so that it can be written with others."""
     return not command.changes and not command.parts
-
-
-@persistent
-async def write_batch(
-    context: SubmissionContext, company_id: int, moves: list[tuple[Claim, Submission, Write]]
-) -> None:
-    """Carry out plain Writes in one statement. Lost claims are skipped.
-
-    `moves` has the submissions as they were before the Writes.
-    """
-    async with context.database.company(company_id) as conn:
-        lost = {claim.id for claim, _, _ in moves} - await _move(conn, company_id, moves)
-        for claim, _, _ in moves:
-            if claim.id in lost:
-                await sql.submission_uncount(conn, **claim.key, fence=claim.fence)
-        failpoints.reach("before_state_commit")
-    failpoints.reach("after_state_commit")
-    for claim, submission, command in moves:
-        if claim.id not in lost:
-            _count_move(submission, command)
-    written = len(moves) - len(lost)
-    log.info("submissions company=%d written=%d claims_lost=%d", company_id, written, len(lost))
-
-
-def _count_move(submission: Submission, command: Write) -> None:
-    """Count a written result, unless the submission stays in its state."""
-    if command.state != submission.state:
-        SUBMISSION_MOVES.labels(command.state).inc()
 
 
 def _move_values(claim: Claim, submission: Submission, command: Write) -> JsonObject:
@@ -398,15 +364,6 @@ async def release(
     ]
     async with context.database.company(company_id) as conn:
         await sql.submission_release(conn, company_id=company_id, given=json_codec.dumps(rows))
-
-
-async def set_aside(context: SubmissionContext, claim: Claim, delay: timedelta) -> None:
-    """Skip a Queued submission that another process may be about to send, for some time.
-
-    It does not block the submissions behind it.
-    """
-    async with context.database.company(claim.company_id) as conn:
-        await sql.submission_set_aside(conn, **claim.key, fence=claim.fence, delay=delay)
 
 
 async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Change]) -> None:

@@ -12,11 +12,12 @@ from datetime import timedelta
 
 from service.db.statements import sql
 from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
+from service.documents.rows import Row
 from service.errors import describe_error
 from service.loops import running
 from service.portal.errors import PortalError
 from service.submission import store
-from service.submission.context import SubmissionContext
+from service.submission.context import Claim, SubmissionContext
 from service.submission.runner import SubmissionRun
 
 BATCH = 100  # submissions claimed at a time: the number of rows on a page of the listing
@@ -58,18 +59,23 @@ class ComparisonClaim:
     async def batch(self, ids: list[int]) -> AsyncGenerator[tuple[list[SubmissionRun], set[int]]]:
         """Claim, load and lock Uncertain submissions. Yield their runs and the locked ids.
 
+        Submissions that are no longer Uncertain, or that another process has claimed, are left out.
         If another session holds the lock of a submission, its sender may be alive. Open claims are
         released at the end and not counted. After an error that is neither the database's nor the
         portal's, the claims expire and stay counted, because a submission may be its cause.
         """
         context = self._context
-        claimed = await store.claim_batch(context, self.company_id, ids)
-        runs = [SubmissionRun(claim, submission) for claim, submission in claimed.items()]
-        self._fences.update((claim.id, claim.fence) for claim in claimed)
+        async with context.database.company(self.company_id) as conn:
+            rows: list[Row] = await sql.submission_claim_batch(
+                conn, company_id=self.company_id, ids=ids, lease=context.config.portal_lease
+            )
+            submissions = await store.read_submissions(conn, self.company_id, rows)
+        fences: dict[int, int] = {row["id"]: row["fence"] for row in rows}
+        claims = [Claim(self.company_id, *each) for each in fences.items()]
+        runs = list(map(SubmissionRun, claims, submissions))
+        self._fences |= fences
         try:
-            async with context.session.lock_submissions(
-                self.company_id, [claim.id for claim in claimed]
-            ) as locked:
+            async with context.session.lock_submissions(self.company_id, list(fences)) as locked:
                 yield runs, locked
         except BaseException as error:
             if is_external_error(error):
@@ -78,8 +84,8 @@ class ComparisonClaim:
         else:
             await self._release([each for each in runs if each.is_open])
         finally:
-            for claim in claimed:
-                self._fences.pop(claim.id, None)
+            for submission_id in fences:
+                self._fences.pop(submission_id, None)
 
     async def _release(self, runs: list[SubmissionRun]) -> None:
         if runs:

@@ -238,7 +238,7 @@ async def _store(
         await store.insert_sightings(conn, case.company_id, shown)
         claim = Claim(case.company_id, case.id, fence)
         try:
-            await store.write_result(conn, claim, case.submission, result)
+            await store.write_results(conn, case.company_id, [(claim, case.submission, result)])
         except UniqueViolationError as error:  # another submission has adopted it meanwhile
             if getattr(error, "constraint_name", None) != store.UUID_ONCE:
                 raise

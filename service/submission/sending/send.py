@@ -91,7 +91,10 @@ async def send(context: CompanyContext, claim: Claim) -> None:
     async with AsyncExitStack() as stack:
         locked = context.session.lock_submissions(claim.company_id, [claim.id])
         if claim.id not in await stack.enter_async_context(locked):
-            await store.set_aside(context, claim, context.config.portal_retry)
+            # Another process may be about to send it. It does not block those behind it.
+            delay = context.config.portal_retry
+            async with context.database.company(claim.company_id) as conn:
+                await sql.submission_set_aside(conn, **claim.key, fence=claim.fence, delay=delay)
             return
         failpoints.reach("lock_taken")
         submission_run = await begin_claimed(context, claim)
