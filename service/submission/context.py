@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to work on a submission. It is lost to a newer claim, which increases `fence`."""
+    """The right to work on a submission, or on the cancellation of a submitted document.
+
+    It is lost to a newer claim, which increases `fence`.
+    """
 
     company_id: int
     id: int

@@ -161,9 +161,9 @@ class Worker(Loop):
                 conn, lease=self._context.config.portal_lease, most=most
             )
         for row in rows:
-            cancellation = cancel.Cancellation(row["company_id"], row["id"], row["cancel_fence"])
-            work = cancel.run(self._context, cancellation)
-            self._start("cancellations", str(cancellation), work)
+            claim = Claim(row["company_id"], row["id"], row["cancel_fence"])
+            work = cancel.run(self._context, claim)
+            self._start("cancellations", f"cancellation {claim}", work)
 
     def _start(self, queue: str, name: str, work: Awaitable[object]) -> asyncio.Task[None]:
         task = self._context.spawn(self._guard(name, work))

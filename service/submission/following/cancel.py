@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypedDict
 
 from service import failpoints
@@ -23,7 +24,7 @@ from service.loops import wait_for_event
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError
 from service.submission import store
-from service.submission.context import CompanyContext, SubmissionContext
+from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.locked_documents import lock_document
 from service.submission.machine import cancellation as rules
 from service.submission.machine.cancellation import CancellationState, Cancelled, End, Wait
@@ -61,23 +62,6 @@ class CancellationRow(TypedDict):
     cancel_reads: int
     tin: str
     now: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Cancellation:
-    """The claim on a cancellation. It is lost to a newer claim, which increases `fence`.
-
-    `send_until` is the monotonic time after which this process must not send the request.
-    """
-
-    company_id: int
-    id: int
-    fence: int
-    send_until: float = 0.0
-
-    @property
-    def key(self) -> dict[str, int]:
-        return {"company_id": self.company_id, "id": self.id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +104,11 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
 
 async def _begin(
     context: SubmissionContext, company_id: int, order: CancelOrder
-) -> tuple[Cancellation, CancellationState] | None:
-    """Store the intent. Return None while another process may still send a request."""
+) -> tuple[Claim, CancellationState, float] | None:
+    """Store the intent, and return what `run` needs.
+
+    Return None while another process may still send a request.
+    """
     kind, document_id = order.kind, order.document_id
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
@@ -145,8 +132,8 @@ async def _begin(
         row = await sql.cancellation_begin(
             conn, company_id=company_id, id=latest["id"], reason=order.reason, lease=lease
         )
-        cancellation = Cancellation(company_id, latest["id"], row["cancel_fence"], send_until)
-        return cancellation, CancellationState(row["now"], row["sent_by"])
+        claim = Claim(company_id, latest["id"], row["cancel_fence"])
+        return claim, CancellationState(row["now"], row["sent_by"]), send_until
 
 
 def _check_remaining_amount(note: Row) -> None:
@@ -197,74 +184,71 @@ async def _join(
 
 
 async def run(
-    context: SubmissionContext, cancellation: Cancellation, new: CancellationState | None = None
+    context: SubmissionContext,
+    claim: Claim,
+    new: CancellationState | None = None,
+    send_until: float = 0.0,
 ) -> ApiError | None:
-    """Resolve a cancellation and store the result. Return None, or the error for the caller.
+    """Resolve a claimed cancellation, and store the result. Return None, or the caller's error.
 
-    `new` is the state of a cancellation whose request this process sends. Without it, a stored one
-    is resumed whose outcome is unclear or whose sender stored no result in time: nothing is sent.
+    The claim has the id of the submitted document. `new` is the state of a cancellation whose
+    request this process sends, at most until the monotonic time `send_until`. Without it, a stored
+    one is resumed whose outcome is unclear or whose sender stored no result in time: nothing is
+    sent.
     """
-    async with context.database.reading(cancellation.company_id) as conn:
-        doc: CancellationRow = await sql.cancellation_get(conn, **cancellation.key)
-    requests = _Requests(await sign_in(context, cancellation.company_id), cancellation, doc)
+    async with context.database.reading(claim.company_id) as conn:
+        doc: CancellationRow = await sql.cancellation_get(conn, **claim.key)
+    own = await sign_in(context, claim.company_id)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
-    send = requests.cancel if new else None
-    state, result = await rules.resolve(state, send, requests.read, context.config)
-    return await _write(context, cancellation, state, result)
+    send = partial(_send, own, doc, send_until) if new else None
+    state, result = await rules.resolve(state, send, partial(_read, own, doc), context.config)
+    return await _write(context, claim, state, result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Requests:
-    """The requests to the portal about the document of a cancellation."""
+async def _send(context: CompanyContext, doc: CancellationRow, send_until: float) -> None:
+    """Send the request, unless another process may have claimed the cancellation."""
 
-    context: CompanyContext
-    cancellation: Cancellation
-    doc: CancellationRow
-
-    async def cancel(self) -> None:
-        """Send the request, unless the claim has expired."""
-        doc = self.doc
-        failpoints.reach("before_cancel_sent")
-        try:
-            await self.context.portal.cancel(
-                doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=self._check_claim
-            )
-        except PortalError as error:
-            await self.context.apply_throttle(error)
-            raise
-        finally:
-            failpoints.reach("after_cancel_answer")
-
-    async def _check_claim(self) -> None:
-        """Raise NotSent if another process may have claimed the cancellation."""
-        if time.monotonic() > self.cancellation.send_until:
+    async def check_claim() -> None:
+        if time.monotonic() > send_until:
             raise NotSent(TOO_LATE)
 
-    async def read(self) -> Document:
-        try:
-            return await self.context.portal.details(self.doc["tin"], self.doc["uuid"])
-        except PortalError as error:
-            await self.context.apply_throttle(error)
-            raise
+    failpoints.reach("before_cancel_sent")
+    try:
+        await context.portal.cancel(
+            doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=check_claim
+        )
+    except PortalError as error:
+        await context.apply_throttle(error)
+        raise
+    finally:
+        failpoints.reach("after_cancel_answer")
+
+
+async def _read(context: CompanyContext, doc: CancellationRow) -> Document:
+    try:
+        return await context.portal.details(doc["tin"], doc["uuid"])
+    except PortalError as error:
+        await context.apply_throttle(error)
+        raise
 
 
 async def _write(
     context: SubmissionContext,
-    cancellation: Cancellation,
+    claim: Claim,
     state: CancellationState,
     result: Cancelled | Wait | End,
 ) -> ApiError | None:
     """Store the result of a request or of a read. Return None, or the error for the caller."""
-    async with context.database.company(cancellation.company_id) as conn:
+    async with context.database.company(claim.company_id) as conn:
         match result:
             case Cancelled():
-                await _record_cancelled(conn, cancellation, result)
+                await _record_cancelled(conn, claim, result)
                 return None
             case Wait(delay):
                 await sql.cancellation_wait(
                     conn,
-                    **cancellation.key,
-                    fence=cancellation.fence,
+                    **claim.key,
+                    fence=claim.fence,
                     delay=delay,
                     sent_by=state.sent_by,
                     is_unclear=state.is_unclear,
@@ -272,24 +256,16 @@ async def _write(
                 return refuse_cancellation(OUTCOME_UNKNOWN)
             case End(code, wait):
                 ended = await sql.cancellation_end(
-                    conn,
-                    **cancellation.key,
-                    fence=cancellation.fence,
-                    is_unclear=state.may_have_arrived,
+                    conn, **claim.key, fence=claim.fence, is_unclear=state.may_have_arrived
                 )
                 return _by_authority(code, wait) if ended else refuse_cancellation(OUTCOME_UNKNOWN)
 
 
-async def _record_cancelled(
-    conn: Connection, cancellation: Cancellation, result: Cancelled
-) -> None:
-    company = cancellation.company_id
+async def _record_cancelled(conn: Connection, claim: Claim, result: Cancelled) -> None:
     # Read again: the document may have moved to another submission.
-    doc: CancellationRow = await sql.cancellation_get(conn, company_id=company, id=cancellation.id)
-    change = Change(
-        cancellation.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason
-    )
-    await store.write_facts(conn, company, doc["submission_id"], [change])
+    doc: CancellationRow = await sql.cancellation_get(conn, **claim.key)
+    change = Change(claim.id, "Cancelled", cancelled_at=result.at, cancel_reason=result.reason)
+    await store.write_facts(conn, claim.company_id, doc["submission_id"], [change])
 
 
 def _by_authority(code: str | None, wait: timedelta | None = None) -> BadRequest:
