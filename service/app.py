@@ -29,7 +29,6 @@ from service.http.code_lists import CodeLists
 from service.http.middleware import add_headers, handle_request
 from service.http.shutdown import GracefulShutdown
 from service.monitoring import gauges
-from service.monitoring.clock_steps import ClockWatcher
 from service.monitoring.event_loop import EventLoopMonitor
 from service.monitoring.watchdog import Watchdog
 from service.portal.client import Portal, portal_session
@@ -37,7 +36,7 @@ from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter, read_quotas
 from service.portal.transport import ContactCheck
 from service.submission.context import SUBMISSION_CONTEXT, SubmissionContext, SubmissionWaiters
-from service.submission.database_identity import DatabaseMonitor, record_database_identity
+from service.submission.database_monitor import DatabaseMonitor, record_database_identity
 from service.submission.following.comparison import PRIORITIES
 from service.submission.operator.tin_checks import TIN_CHECKS, TinChecks
 from service.submission.signers import Signers
@@ -186,7 +185,7 @@ async def _portal(
         watchdog.add_condition("ClocksApart", lambda: portal.portal_clock.apart_since)
         tin_checks = app[TIN_CHECKS] = TinChecks(context)
         contact = ContactCheck(portal, config.watchdog.total_seconds())
-        async with contact.running(), ClockWatcher(database).running():
+        async with contact.running():
             yield
         await tin_checks.close()
         closing.begin()

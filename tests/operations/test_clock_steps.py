@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 
-from service.monitoring import clock_steps
+from service.submission import database_monitor
 from tests.api_invoices import create_submitted_invoice, create_valid_invoice
 from tests.api_reads import wait_until_status
 from tests.api_requests import request_json
@@ -111,4 +111,4 @@ async def test_a_small_step_moves_nothing(owner: asyncpg.Connection) -> None:
     await owner.execute("update database_state set seen_at = clock_timestamp() + interval '9 s'")
     assert await owner.fetchval("select note_clock()") is None
     assert await owner.fetchval("select paused_until from portal_buckets") == before
-    assert clock_steps.SECONDS <= 5
+    assert database_monitor.CHECK_SECONDS <= 5

@@ -24,7 +24,7 @@ from service.db.standby import FOREIGN, LAGGING, NO_POSITION, StandbyReads
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.http import app_keys
-from service.submission.database_identity import record_database_identity
+from service.submission.database_monitor import record_database_identity
 from tests.api_invoices import create_invoice
 from tests.api_requests import expect, request_json
 from tests.conftest import (

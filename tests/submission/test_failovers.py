@@ -25,7 +25,7 @@ from service.db.pool import connected_pool
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import Unavailable
-from service.submission import database_identity
+from service.submission import database_monitor
 from tests.api_invoices import create_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import submit
@@ -95,7 +95,7 @@ async def site(scratch: Path) -> AsyncIterator[Site]:
 
 @pytest.fixture
 def environment(site: Site, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setattr(database_identity, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(database_monitor, "CHECK_SECONDS", 0.1)
     return {**variables(site.address.url, sandbox.base), "COMPARISON_SECONDS": "0.2"}
 
 

@@ -1,7 +1,9 @@
-"""Detect another database than before: a restored one, a copy, or a promoted standby.
+"""Detect another database than before, and a step backward of its clock.
 
-Its rows may be older than what was sent, so sending is held. It is not held if this process has a
-recent evidence of the former database: the promoted standby had to confirm every commit.
+The rows of another one (restored, a copy, or a promoted standby) may be older than what was sent,
+so sending is held. It is not held if this process has a recent evidence of the former database: the
+promoted standby had to confirm every commit. After a step of the clock, times that lie ahead are
+moved back, so that it stops nothing: see note_clock().
 """
 
 import logging
@@ -62,20 +64,22 @@ async def _record(conn: Connection, evidence: Evidence | None = None) -> None:
 
 
 class DatabaseMonitor(Loop):
-    """Checks the identity of the database, and renews this process's evidence.
+    """Checks the identity and the clock of the database, and renews this process's evidence.
 
     It is woken when PostgreSQL was unavailable and may be another database now.
     """
 
     def __init__(self, database: Database) -> None:
-        super().__init__("database identity", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
+        super().__init__("database monitor", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
         self._database = database
         self._evidence: Evidence | None = None
 
     async def work(self) -> None:
-        """Check the identity, and prove it again."""
+        """Check the identity, prove it again, and note the time."""
         async with self._database.across() as conn:
             await _record(conn, self._evidence)
             began = time.clock_gettime(CLOCK)
             row = await sql.record_evidence(conn)
-        self._evidence = Evidence(row["identity"], row["evidence"], began) if row else None
+            self._evidence = Evidence(row["identity"], row["evidence"], began) if row else None
+            if step := await sql.note_clock(conn):
+                log.warning("the clock of the database was set back by %s", step)
