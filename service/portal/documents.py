@@ -14,9 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from service import json_codec
 from service.json_types import JsonObject
-from service.portal.error_parsing import ErrorEntry, clean_text, fold_members
-from service.portal.members import (
+from service.portal.parsing import (
+    ErrorEntry,
     Unreadable,
+    clean_text,
+    fold_members,
     identifier,
     instant,
     number,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from service.json_types import Json
-from service.portal.error_parsing import ErrorEntry, is_not_found
+from service.portal.parsing import ErrorEntry, is_not_found
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -15,17 +15,6 @@ from typing import Any, TypeVar
 from service import json_codec
 from service.json_types import Json, JsonObject
 from service.portal.documents import Document, read_document, read_rows
-from service.portal.error_parsing import (
-    MOST_ERRORS,
-    ErrorEntry,
-    authority_code,
-    clean_json,
-    clean_text,
-    flatten_error,
-    fold_members,
-    is_portal_error,
-    login_errors,
-)
 from service.portal.errors import (
     Duplicate,
     LoginRefused,
@@ -36,12 +25,21 @@ from service.portal.errors import (
     Unclear,
 )
 from service.portal.listings import MOST_ROWS, ListingPage
-from service.portal.members import (
+from service.portal.parsing import (
     ID,
+    MOST_ERRORS,
+    ErrorEntry,
     Unreadable,
+    authority_code,
     check_same,
+    clean_json,
+    clean_text,
     count,
+    flatten_error,
+    fold_members,
     identifier,
+    is_portal_error,
+    login_errors,
     number,
     objects,
     read_member,
