@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service.api.operation import ErrorResponse, Group, Operation
-from service.db.transient_errors import UNAVAILABLE
+from service.db.connections import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
 from service.json_types import JsonObject

@@ -20,7 +20,7 @@ from service.api.operation import (
     QueryParameter,
 )
 from service.api.pagination import PER_PAGE
-from service.db.transient_errors import UNAVAILABLE
+from service.db.connections import UNAVAILABLE
 from service.errors import (
     ApiError,
     BadRequest,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from service.config import SILENCE_SECONDS, Config
 from service.db.compatibility import APPLICATION_NAME
-from service.db.connections import Connection, connect
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
 from service.fair_queue import CLIENT, FairQueue
 
 SERVICE_ROLE = "einvoice_service"

@@ -9,10 +9,9 @@ from typing import TypeVar
 
 import asyncpg
 
-from service.db.connections import Connection
+from service.db.connections import Connection, is_aborted
 from service.db.statements import sql
 from service.db.transactions import COMMITTED
-from service.db.transient_errors import is_aborted
 from service.errors import describe_error
 
 TRIES = 3  # Attempts at work that PostgreSQL aborts.

@@ -13,7 +13,7 @@ import asyncpg
 
 from service.config import Config
 from service.db.compatibility import SchemaError, check_newer_schema
-from service.db.connections import connect
+from service.db.connections import TRANSIENT_DB_ERRORS, UNAVAILABLE, connect
 from service.db.pool import (
     CLOSE_SECONDS,
     RECONNECT_SECONDS,
@@ -22,7 +22,6 @@ from service.db.pool import (
     database_bounds,
 )
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, UNAVAILABLE
 from service.errors import Unavailable, describe_error, retry_after
 from service.loops import Loop, wait_for_event
 

@@ -21,11 +21,10 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from service.config import Config
-from service.db.connections import Connection, connect
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
 from service.db.pool import SESSION, STATEMENT_SECONDS, Pool, database_bounds
 from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database, is_lost, run_read_only, terminate_interrupted
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.loops import Loop
 

@@ -16,15 +16,16 @@ import asyncpg
 
 from service.config import Config
 from service.db.audit_actor import get_actor
-from service.db.connections import Connection, count_warnings
-from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
-from service.db.statements import Result, Statement, sql
-from service.db.transient_errors import (
+from service.db.connections import (
     TRANSIENT_DB_ERRORS,
     UNAVAILABLE,
+    Connection,
+    count_warnings,
     is_aborted,
     is_transient,
 )
+from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
+from service.db.statements import Result, Statement, sql
 from service.errors import Busy, Unavailable, retry_after
 
 CHECK_SECONDS = 1  # A connection that was idle for longer is checked before a lone statement.

@@ -16,11 +16,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.session import DedicatedSession, Seen
 from service.db.statements import sql
 from service.db.transactions import Database, Owner, OwnerKind
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import Conflict, Unauthorized, describe_error
 from service.fair_queue import CLIENT
 from service.http.tokens import digest_of

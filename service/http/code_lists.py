@@ -4,10 +4,9 @@ from itertools import groupby
 
 import asyncpg
 
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.documents import codes
 from service.documents.codes import CodeTable, Validity
 from service.loops import Loop

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import asyncpg
 from aiohttp import web
 
-from service.db.transient_errors import UNAVAILABLE, is_transient
+from service.db.connections import UNAVAILABLE, is_transient
 from service.errors import (
     CONSTRAINTS,
     ApiError,

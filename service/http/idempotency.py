@@ -22,11 +22,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from service import json_codec
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.retry import retry
 from service.db.statements import sql
 from service.db.transactions import Owner
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import (
     STILL_RUNNING,
     BadRequest,

@@ -15,11 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from service import json_codec
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.pool import Pool
 from service.db.standby import StandbyReads
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.json_types import JsonObject
 from service.monitoring.watchdog import Watchdog

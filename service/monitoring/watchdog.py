@@ -17,10 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from service.config import Config
-from service.db.connections import Connection, connect
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
 from service.db.pool import SESSION
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.json_types import JsonObject
 from service.loops import Loop

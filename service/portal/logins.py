@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from service.config import Config, fingerprint_credentials
+from service.db.connections import TRANSIENT_DB_ERRORS
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error
 from service.json_types import JsonMapping, JsonObject
 from service.portal import responses

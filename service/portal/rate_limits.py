@@ -26,10 +26,9 @@ from datetime import timedelta
 from decimal import Decimal
 
 from service.config import Config
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.monitoring.gauges import Sample
 from service.monitoring.metrics import PORTAL_WAITS
 from service.portal.errors import Held, NotSent

@@ -3,8 +3,8 @@
 import time
 from datetime import timedelta
 
+from service.db.connections import TRANSIENT_DB_ERRORS
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import make_reason
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading

@@ -11,10 +11,9 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.loops import Loop
 
 CHECK_SECONDS = 5

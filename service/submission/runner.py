@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from service.config import Config
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, describe_or_trace, is_interruption
+from service.db.connections import TRANSIENT_DB_ERRORS, describe_or_trace, is_interruption
 from service.errors import describe_error, format_traceback, make_reason
 from service.portal.errors import Held, LoginRefused, PortalError, Throttled
 from service.submission import store

@@ -12,9 +12,13 @@ from functools import partial
 from typing import ParamSpec, TypedDict, TypeVar
 
 from service import failpoints, json_codec
-from service.db.connections import Connection, UniqueViolationError
+from service.db.connections import (
+    TRANSIENT_DB_ERRORS,
+    Connection,
+    UniqueViolationError,
+    is_transient,
+)
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_transient
 from service.documents import states
 from service.errors import describe_error, make_reason
 from service.json_types import JsonObject, Row

@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Awaitable, Iterator, Mapping
 
+from service.db.connections import TRANSIENT_DB_ERRORS, describe_or_trace
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, describe_or_trace
 from service.documents.states import SubmissionState
 from service.loops import Loop
 from service.monitoring.gauges import Sample

@@ -24,11 +24,11 @@ import aiohttp
 from asyncpg import Record
 
 from service.config import Config
+from service.db.connections import TRANSIENT_DB_ERRORS
 from service.db.encryption import WEBHOOK_SECRET, DecryptionError, Vault
 from service.db.retry import retry
 from service.db.statements import sql
 from service.db.transactions import Database
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.errors import describe_error, format_traceback
 from service.loops import Loop
 from service.monitoring.metrics import DELIVERY_SECONDS

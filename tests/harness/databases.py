@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from service.db.connections import TRANSIENT_DB_ERRORS
 from service.db.migrations import MIGRATIONS
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.embedded_postgres.lifecycle import postgres
 
 #: Settings of a server that loses data when the power fails: waiting for the disk would take most

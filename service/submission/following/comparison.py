@@ -19,9 +19,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from service import json_codec
-from service.db.connections import Connection
+from service.db.connections import Connection, describe_or_trace
 from service.db.statements import sql
-from service.db.transient_errors import describe_or_trace
 from service.errors import make_reason
 from service.json_types import JsonObject
 from service.loops import running

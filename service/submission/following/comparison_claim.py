@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+from service.db.connections import TRANSIENT_DB_ERRORS, is_interruption
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS, is_interruption
 from service.documents.rows import Row
 from service.errors import describe_error
 from service.loops import running

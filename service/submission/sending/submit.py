@@ -15,9 +15,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from service import failpoints, json_codec
-from service.db.connections import Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.statements import sql
-from service.db.transient_errors import TRANSIENT_DB_ERRORS
 from service.documents import states
 from service.documents.body_checks import SubmissionRequest
 from service.documents.checks import preflight
