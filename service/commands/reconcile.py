@@ -29,7 +29,6 @@ from service.portal.errors import PortalError
 from service.portal.logins import RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import LOGIN_REFUSED
-from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import SubmissionContext
 from service.submission.following.comparison import compare
 from service.submission.machine.comparison_rules import MOST_DAYS
@@ -156,8 +155,8 @@ async def reconcile(
             await _compare_company(context, each, days)
             for each in await _find_companies(context, company_id)
         ]
-        difference = await compare_clocks(context, context.shared_portal)
-    clocks = {"clocks": describe_clocks_apart(difference)["message"]} if difference else {}
+        apart = await context.compare_clocks(context.shared_portal)
+    clocks = {"clocks": apart["message"]} if apart else {}
     found = sum(len(one.get("findings", ())) for one in results)
     failed = sum("error" in one for one in results)
     return {"companies": results, "open": found, "failed": failed, **clocks}

@@ -11,11 +11,16 @@ from typing import TypeVar
 from aiohttp import web
 
 from service.config import Config
+from service.db.connections import TRANSIENT_DB_ERRORS
 from service.db.session import DedicatedSession
 from service.db.statements import sql
 from service.db.transactions import Database
+from service.errors import make_reason
 from service.portal.client import Portal
+from service.portal.clock import MOST_APART, ClockReading
 from service.portal.errors import Held, PortalError, Throttled
+from service.submission.machine.state_machine import NOTHING_SENT
+from service.submission.machine.types import Error
 from service.submission.signers import Signers
 
 SCARCE_SECONDS = 5  # after a request was held
@@ -110,6 +115,39 @@ class SubmissionContext:
                 )
         if error.own_client_id is None:
             self.held[error.operation] = time.monotonic() + error.retry_after.total_seconds()
+
+    async def read_database_clock(self) -> ClockReading | None:
+        """Return a reading of the database's clock. None if the database does not respond."""
+        try:
+            async with self.database.across() as conn:
+                now = await sql.database_now(conn)
+        except TRANSIENT_DB_ERRORS:
+            return None
+        return ClockReading(now, time.monotonic())
+
+    async def compare_clocks(
+        self, portal: Portal, tin: str = "", reading: ClockReading | None = None
+    ) -> Error | None:
+        """Return why nothing is sent if the clocks of the portal and the database differ too far.
+
+        `reading` is a recent one of the database's clock.
+        """
+        reading = reading or await self.read_database_clock()
+        if reading is None:
+            return None
+
+        async def measure() -> tuple[ClockReading | None, ClockReading | None]:
+            return await portal.read_clock(tin), await self.read_database_clock()
+
+        difference = await portal.portal_clock.blocking_difference(reading, measure)
+        if difference is None:
+            return None
+        seconds, most = abs(difference).total_seconds(), MOST_APART.total_seconds()
+        message = (
+            f"The portal clock and the database clock differ by {seconds:.0f} seconds "
+            f"(at most {most:.0f} allowed). {NOTHING_SENT}"
+        )
+        return make_reason("ClocksApart", message)
 
     def is_held(self, operation: str | None) -> bool:
         """Return whether a request of this operation would be held."""

@@ -29,7 +29,6 @@ from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
 from service.portal.listings import Listing
 from service.submission import store
-from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import CompanyContext, SubmissionContext
 from service.submission.following.comparison_claim import (
     ComparisonClaim,
@@ -231,17 +230,15 @@ async def _compare(
             return {}
         listing = await _read_listing(context, span, unknown)
         is_measured = span.is_held or (unknown and (await unknown.count_left())["n"])
-        difference = (
-            await compare_clocks(context, context.portal, span.tin) if is_measured else None
-        )
+        apart = await context.compare_clocks(context.portal, span.tin) if is_measured else None
     except PortalError as error:
         if unknown:
             await unknown.conclude(describe_failure(error))
         raise
     if unknown:
-        await unknown.conclude(ListingEnded(span.until, complete=not difference), listing)
-    if span.is_held and difference:
-        raise NotSent(describe_clocks_apart(difference)["message"])
+        await unknown.conclude(ListingEnded(span.until, complete=not apart), listing)
+    if span.is_held and apart:
+        raise NotSent(apart["message"])
     return await _judge(context, span, listing)
 
 

@@ -24,7 +24,6 @@ from service.portal.client import Portal
 from service.portal.errors import LoginRefused, PortalError, Throttled
 from service.portal.logins import WHAT_THE_COMPANY_DOES, Login, RefusedLogins
 from service.submission import own_clients
-from service.submission.clocks import compare_clocks, describe_clocks_apart, read_database_clock
 from service.submission.context import SubmissionContext
 from service.submission.operator.tin_checks import TinChecks, make_own_question
 from service.submission.own_clients import describe_refusal
@@ -156,14 +155,14 @@ class ConnectionCheck:
         if not self._can_request:
             return CheckStep("clock", "skipped", NO_REQUESTS)
         portal = await self._context.shared_portal.read_clock("")
-        database = await read_database_clock(self._context)
+        database = await self._context.read_database_clock()
         if portal is None or database is None:
             text = f"{SETTINGS['portal_api_base'].variable} answers without a date. Correct it."
             return CheckStep("clock", "failed", text)
         shared_portal = self._context.shared_portal
-        if difference := await compare_clocks(self._context, shared_portal, "", database):
-            text = describe_clocks_apart(difference)["message"]
-            return CheckStep("clock", "failed", f"{text} Synchronise the database server's (NTP).")
+        if apart := await self._context.compare_clocks(shared_portal, "", database):
+            text = f"{apart['message']} Synchronise the database server's (NTP)."
+            return CheckStep("clock", "failed", text)
         seconds = abs(portal.ahead_of(database).total_seconds())
         return CheckStep("clock", "ok", f"{seconds:.0f} s between the portal and the database.")
 

@@ -18,7 +18,6 @@ from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
 from service.portal.open_submission import OpenSubmission
 from service.submission import store
-from service.submission.clocks import compare_clocks, describe_clocks_apart
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.machine import state_machine
 from service.submission.machine.state_machine import NOTHING_SENT
@@ -164,10 +163,8 @@ class PortalTransmission:
         context, submission = self.context, self.run.submission
         database_clock = ClockReading(submission.now, time.monotonic())
         await context.portal.ready(submission.tin)
-        if difference := await compare_clocks(
-            context, context.portal, submission.tin, database_clock
-        ):
-            return NotReceived(describe_clocks_apart(difference))
+        if apart := await context.compare_clocks(context.portal, submission.tin, database_clock):
+            return NotReceived(apart)
         if await merge_waiting(context, self.run.claim, submission):
             # If the claim was lost, the former run continues, and its intent is not committed.
             self.run = await begin(context, self.run.claim) or self.run
