@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypedDict
 
-from service.config import Config
 from service.db.statements import Result, Statement, sql
 from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
@@ -233,11 +232,10 @@ class UnknownOutcomes:
             self.claim.check()
             try:
                 async with self.claim.batch(ids) as (runs, locked):
-                    batch = _Batch(self, runs)
-                    batch.begin(locked)
-                    await batch.compare(shown)
+                    self._begin(runs, locked)
+                    undecided = await self._compare(runs, shown)
                     if ending:
-                        batch.end(ending, odd)
+                        self._end(runs, undecided, ending, odd)
                     self.claim.check()
                     await run_batch(self.context, self.claim.company_id, runs)
             except Exception as error:
@@ -250,6 +248,58 @@ class UnknownOutcomes:
                     ids,
                     format_traceback(error),
                 )
+
+    def _begin(self, runs: Iterable[SubmissionRun], locked: set[int]) -> None:
+        """Decide what needs no listing. The sender of a submission that is not locked may live."""
+        for each in runs:
+            event = Claimed() if each.claim.id in locked else LockUnavailable()
+            each.apply(event, self.context.config)
+
+    async def _compare(
+        self, runs: Sequence[SubmissionRun], shown: Mapping[str, list[Document]]
+    ) -> dict[int, PortalError]:
+        """Adopt the documents that the portal shows, by number, and those on their receipts.
+
+        Return why copies could not be compared, by the id of the submission.
+        """
+        numbers = {doc.number for each in _open(runs) for doc in each.submission.docs}
+        documents = [there for number in numbers for there in shown.get(number, ())]
+        undecided = await self._adopt(runs, documents)
+        listed = {there.uuid for there in documents}
+        uids = {
+            uid
+            for each in _open(runs)
+            if each.submission.missing_from(each.submission.proven())
+            for uid in _receipt_uids(each.submission)
+        }
+        receipts = [await self.read_receipt(uid) for uid in sorted(uids)]
+        found = [there for receipt in receipts for there in receipt if there.uuid not in listed]
+        return undecided | await self._adopt(runs, found)
+
+    async def _adopt(
+        self, runs: Sequence[SubmissionRun], documents: list[Document]
+    ) -> dict[int, PortalError]:
+        submissions = {each.claim.id: each.submission for each in _open(runs)}
+        found = await find_matches(self.context, self.claim.company_id, submissions, documents)
+        for each in _open(runs):
+            if sightings := found.shown(each.claim.id):
+                each.apply(SightingsReceived(sightings), self.context.config)
+        return found.undecided
+
+    def _end(
+        self,
+        runs: Iterable[SubmissionRun],
+        undecided: Mapping[int, PortalError],
+        ending: Ending,
+        odd: Iterable[OddRow],
+    ) -> None:
+        """Apply the end of the listing, with its unreadable rows, to what was not found."""
+        for each in _open(runs):
+            if each.claim.id in undecided:
+                event = describe_failure(undecided[each.claim.id])
+            else:
+                event = self.ending_for(each.submission, ending, odd)
+            each.apply(event, self.context.config)
 
     async def read_receipt(self, uid: str) -> Listing:
         """Return the documents on a receipt. Those of one that cannot be read now are missing."""
@@ -272,64 +322,9 @@ class UnknownOutcomes:
         return listing
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Claimed submissions that are decided together."""
-
-    unknown: UnknownOutcomes
-    runs: list[SubmissionRun]
-    # Submission -> why a copy could not be compared
-    undecided: dict[int, PortalError] = field(default_factory=dict[int, PortalError])
-
-    @property
-    def times(self) -> Config:
-        return self.unknown.context.config
-
-    @property
-    def open_runs(self) -> list[SubmissionRun]:
-        """Return the runs that are not decided."""
-        return [each for each in self.runs if each.is_open]
-
-    def begin(self, locked: set[int]) -> None:
-        """Decide what needs no listing. The sender of a submission that is not locked may live."""
-        for each in self.runs:
-            each.apply(Claimed() if each.claim.id in locked else LockUnavailable(), self.times)
-
-    async def compare(self, shown: Mapping[str, list[Document]]) -> None:
-        """Adopt the documents that the portal shows, by number, and those on their receipts."""
-        numbers = {doc.number for each in self.open_runs for doc in each.submission.docs}
-        documents = [there for number in numbers for there in shown.get(number, ())]
-        await self._adopt(documents)
-        listed = {there.uuid for there in documents}
-        uids = {
-            uid
-            for each in self.open_runs
-            if each.submission.missing_from(each.submission.proven())
-            for uid in _receipt_uids(each.submission)
-        }
-        receipts = [await self.unknown.read_receipt(uid) for uid in sorted(uids)]
-        found = [there for receipt in receipts for there in receipt]
-        await self._adopt([there for there in found if there.uuid not in listed])
-
-    async def _adopt(self, documents: list[Document]) -> None:
-        submissions = {each.claim.id: each.submission for each in self.open_runs}
-        unknown = self.unknown
-        found = await find_matches(
-            unknown.context, unknown.claim.company_id, submissions, documents
-        )
-        self.undecided.update(found.undecided)
-        for each in self.open_runs:
-            if sightings := found.shown(each.claim.id):
-                each.apply(SightingsReceived(sightings), self.times)
-
-    def end(self, ending: Ending, odd: Iterable[OddRow]) -> None:
-        """Apply the end of the listing, with its unreadable rows, to what was not found."""
-        for each in self.open_runs:
-            if each.claim.id in self.undecided:
-                event = describe_failure(self.undecided[each.claim.id])
-            else:
-                event = self.unknown.ending_for(each.submission, ending, odd)
-            each.apply(event, self.times)
+def _open(runs: Iterable[SubmissionRun]) -> list[SubmissionRun]:
+    """Return the runs that are not decided."""
+    return [each for each in runs if each.is_open]
 
 
 def _group_by_number(listing: Iterable[Document]) -> dict[str, list[Document]]:
