@@ -82,8 +82,7 @@ async def reencrypt_all(config: Config, database: Database) -> dict[str, int]:
     Raises OperatorError without SECRET_KEY.
     """
     vault = _open_vault(config, "secrets are encrypted with it")
-    async with database.across() as conn:
-        rows = await sql.secrets_to_seal(conn, version=vault.version)
+    rows = await database.call(sql.secrets_to_seal, version=vault.version)
     done = [await _reencrypt(database, vault, row) for row in rows]
     return {"sealed": sum(done), "unopenable": len(done) - sum(done)}
 

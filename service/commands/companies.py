@@ -86,8 +86,7 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     # Each member is reported once.
     reject_violations({each["path"]: each for each in found}.values())
     claim_tin(config.cell_registry, parties.normalize_tin(facts["tin_code"]), config.cell)
-    async with database.across() as conn:
-        company_id = await sql.owner_id_next(conn, owners="companies")
+    company_id = await database.call(sql.owner_id_next, owners="companies")
     values = {name: facts.get(name) for name in FACTS}
     async with database.company(company_id) as conn:
         await sql.company_insert(conn, company_id=company_id, **values)
@@ -154,8 +153,7 @@ async def unshare_tin(config: Config, database: Database, tin: str) -> JsonObjec
 
 
 async def _find_companies(database: Database, tin: str) -> list[int]:
-    async with database.across() as conn:
-        return await sql.companies_of_tin(conn, wanted=tin)
+    return await database.call(sql.companies_of_tin, wanted=tin)
 
 
 def _read_tin(text: str) -> str:
@@ -217,7 +215,6 @@ async def _print_audit(config: Config, database: Database, company_id: int, most
     """Print the audit log of a company, one JSON object per line: documents, e-invoice requests,
     keys, settings, roles, certificates, webhooks, with old and new values.
     """
-    async with database.reading(company_id) as conn:
-        rows = await sql.audit_page(conn, company_id=company_id, most=most)
+    rows = await database.read(sql.audit_page, company_id=company_id, most=most)
     for row in rows:
         print(row["entry"])

@@ -76,8 +76,7 @@ async def insert_organization(
 
 
 async def _find_account(database: Database, name: str) -> int:
-    async with database.across() as conn:
-        account_id = await sql.account_named(conn, wanted=name)
+    account_id = await database.call(sql.account_named, wanted=name)
     if account_id is None:
         raise OperatorError(f"There is no account {name}; add-integration-key creates one.")
     return account_id

@@ -41,8 +41,7 @@ async def link_user(config: Config, database: Database, email: str) -> JsonObjec
     The present password and other links become void, sessions end, and each role is pending until
     the person accepts it again by a link of its company.
     """
-    async with database.across() as conn:
-        user = await sql.user_account(conn, email=email)
+    user = await database.call(sql.user_account, email=email)
     if user["id"] is None:
         raise OperatorError("There is no person with this e-mail address.")
     link = await make_operator_link(database, config.public_url, user["id"])

@@ -207,8 +207,7 @@ async def resolve_finding(
 
 
 async def _find_owner(database: Database, finding_id: int) -> int:
-    async with database.across() as conn:
-        company_id = await sql.company_of_finding(conn, finding=finding_id)
+    company_id = await database.call(sql.company_of_finding, finding=finding_id)
     if company_id is None:
         raise OperatorError(f"There is no finding {finding_id}.")
     return company_id

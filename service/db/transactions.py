@@ -144,6 +144,11 @@ class Database:
         with _Releasing(self.pool, conn):
             yield conn
 
+    async def call(self, statement: Statement, **values: object) -> Result:
+        """Run one statement as `across` does."""
+        async with self.across() as conn:
+            return await statement(conn, **values)
+
     @asynccontextmanager
     async def _transaction(
         self, begin: str, *, is_writing: bool = True

@@ -91,8 +91,7 @@ class RefusedLogins:
     async def check(self, login: Login) -> None:
         """Raise LoginRefused while the login pauses, NotSent without PostgreSQL."""
         try:
-            async with self.database.across() as conn:
-                wait = await sql.refused_login_wait(conn, **login.key)
+            wait = await self.database.call(sql.refused_login_wait, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             raise NotSent(UNKNOWN) from failure
         if wait is not None:
@@ -106,8 +105,7 @@ class RefusedLogins:
         """
         lease = self.config.portal_timeout * 2 + LEASE_MARGIN
         try:
-            async with self.database.across() as conn:
-                row = await sql.refused_login_try(conn, lease=lease, **login.key)
+            row = await self.database.call(sql.refused_login_try, lease=lease, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             raise NotSent(UNKNOWN) from failure
         if not row["is_mine"]:
@@ -147,19 +145,17 @@ class RefusedLogins:
     async def clear(self, login: Login) -> None:
         """Delete the refusals of a login after a success."""
         try:
-            async with self.database.across() as conn:
-                await sql.refused_login_clear(conn, **login.key)
+            await self.database.call(sql.refused_login_clear, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot clear a refused login: %s", describe_error(failure))
 
     async def listed(self) -> list[JsonObject]:
         """Return the refused logins, oldest first, each with instructions for the operator."""
-        async with self.database.across() as conn:
-            rows = await sql.refused_logins_list(
-                conn,
-                client_id=self.config.portal_client_id,
-                fingerprint=self.config.portal_credentials_fingerprint,
-            )
+        rows = await self.database.call(
+            sql.refused_logins_list,
+            client_id=self.config.portal_client_id,
+            fingerprint=self.config.portal_credentials_fingerprint,
+        )
         return [{**row, "what_to_do": _what_to_do(row)} for row in rows]
 
     async def forget(self, taxpayer: str | None) -> int:
@@ -167,10 +163,9 @@ class RefusedLogins:
 
         The companies' own clients are included.
         """
-        async with self.database.across() as conn:
-            return await sql.refused_logins_forget(
-                conn, client_id=self.config.portal_client_id, taxpayer=taxpayer
-            )
+        return await self.database.call(
+            sql.refused_logins_forget, client_id=self.config.portal_client_id, taxpayer=taxpayer
+        )
 
 
 def _what_to_do(row: JsonMapping) -> str:

@@ -245,19 +245,18 @@ class PortalRateLimiter:
         """
         share = self.config.portal_rate_share if self.own_client_id is None else Decimal(1)
         bounds = limits(quota, self.config.portal_rate_scale, self.urgent, share)
-        async with self.database.across() as conn:
-            row = await sql.take_portal_token(
-                conn,
-                client=self._client_id,
-                asked=operation,
-                bucket=tin if quota.of_taxpayer else "",
-                caller=tin,
-                **asdict(bounds),
-                patience=patience,
-                grace=GRACE,
-                priority=self.priority,
-                follows=FOLLOWS.get(self.priority),
-            )
+        row = await self.database.call(
+            sql.take_portal_token,
+            client=self._client_id,
+            asked=operation,
+            bucket=tin if quota.of_taxpayer else "",
+            caller=tin,
+            **asdict(bounds),
+            patience=patience,
+            grace=GRACE,
+            priority=self.priority,
+            follows=FOLLOWS.get(self.priority),
+        )
         if row["is_taken"]:
             return row["wait"].total_seconds()
         wait = max(row["wait"], SHORTEST_WAIT)
@@ -267,7 +266,8 @@ class PortalRateLimiter:
 
     async def _check_pause(self, operation: str) -> None:
         """Raise Held during a pause that the portal has requested."""
-        async with self.database.across() as conn:
-            left = await sql.pause_left(conn, client_id=self._client_id, operation=operation)
+        left = await self.database.call(
+            sql.pause_left, client_id=self._client_id, operation=operation
+        )
         if left:
             raise self._held("The portal requested a pause.", left, operation)

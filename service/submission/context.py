@@ -106,21 +106,19 @@ class SubmissionContext:
         if not isinstance(error, Throttled) or error.operation is None:
             return
         if not isinstance(error, Held):
-            async with self.database.across() as conn:
-                await sql.pause_set(
-                    conn,
-                    client_id=error.own_client_id or self.config.portal_client_id,
-                    operation=error.operation,
-                    pause=error.retry_after,
-                )
+            await self.database.call(
+                sql.pause_set,
+                client_id=error.own_client_id or self.config.portal_client_id,
+                operation=error.operation,
+                pause=error.retry_after,
+            )
         if error.own_client_id is None:
             self.held[error.operation] = time.monotonic() + error.retry_after.total_seconds()
 
     async def read_database_clock(self) -> ClockReading | None:
         """Return a reading of the database's clock. None if the database does not respond."""
         try:
-            async with self.database.across() as conn:
-                now = await sql.database_now(conn)
+            now = await self.database.call(sql.database_now)
         except TRANSIENT_DB_ERRORS:
             return None
         return ClockReading(now, time.monotonic())

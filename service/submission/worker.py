@@ -156,10 +156,9 @@ class Worker(Loop):
             self._check_at[queue] = time.monotonic() + seconds
 
     async def _claim_cancellations(self, most: int) -> None:
-        async with self._context.database.across() as conn:
-            rows = await sql.claim_cancellations(
-                conn, lease=self._context.config.portal_lease, most=most
-            )
+        rows = await self._context.database.call(
+            sql.claim_cancellations, lease=self._context.config.portal_lease, most=most
+        )
         for row in rows:
             claim = Claim(row["company_id"], row["id"], row["cancel_fence"])
             work = cancel.run(self._context, claim)
@@ -188,7 +187,6 @@ class Worker(Loop):
         seconds = min(seconds, max(0.0, check_at - time.monotonic()))
         capacities = [self._capacity(queue) for queue in QUEUES]
         states = [state for most, states in capacities if most > 0 for state in states]
-        async with self._context.database.across() as conn:
-            due = await sql.next_due(conn, states=states)
+        due = await self._context.database.call(sql.next_due, states=states)
         shortest = SUSPECT_SLEEP if self._suspects else SHORTEST_SLEEP
         return seconds if due is None else min(seconds, max(shortest, due.total_seconds()))

@@ -170,10 +170,9 @@ async def _join(
     Raises BadRequest if its outcome is unclear or not known in time.
     """
     while (left := until - time.monotonic()) > 0:
-        async with context.database.reading(company_id) as conn:
-            latest: LatestRow = await sql.submitted_document_latest(
-                conn, company_id=company_id, document_id=document_id
-            )
+        latest: LatestRow = await context.database.read(
+            sql.submitted_document_latest, company_id=company_id, document_id=document_id
+        )
         if not _is_being_sent(latest, context.config.portal_lease):
             if latest["cancelling_until"]:
                 break
@@ -196,8 +195,7 @@ async def run(
     one is resumed whose outcome is unclear or whose sender stored no result in time: nothing is
     sent.
     """
-    async with context.database.reading(claim.company_id) as conn:
-        doc: CancellationRow = await sql.cancellation_get(conn, **claim.key)
+    doc: CancellationRow = await context.database.read(sql.cancellation_get, **claim.key)
     own = await sign_in(context, claim.company_id)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
     send = partial(_send, own, doc, send_until) if new else None

@@ -95,17 +95,16 @@ async def claim(context: SubmissionContext, reason: str, most: int = 1) -> list[
     At most one is claimed to be compared completely.
     """
     config = context.config
-    async with context.database.across() as conn:
-        rows = await sql.claim_comparisons(
-            conn,
-            cause=reason,
-            most=most,
-            lease=config.portal_lease,
-            every=config.comparison,
-            settle=config.portal_settle,
-            changing=comparison_rules.CHANGING,
-            furthest=FURTHEST,
-        )
+    rows = await context.database.call(
+        sql.claim_comparisons,
+        cause=reason,
+        most=most,
+        lease=config.portal_lease,
+        every=config.comparison,
+        settle=config.portal_settle,
+        changing=comparison_rules.CHANGING,
+        furthest=FURTHEST,
+    )
     return [(row["company_id"], row["fence"]) for row in rows]
 
 
@@ -157,8 +156,7 @@ async def _look_up(context: SubmissionContext, own_claim: ComparisonClaim) -> No
     The time is at most FURTHEST, because the portal refuses longer listings. Raises PortalError.
     """
     context, company_id = await sign_in(context, own_claim.company_id), own_claim.company_id
-    async with context.database.reading(company_id) as conn:
-        rows = await sql.comparison_unknown(conn, company_id=company_id)
+    rows = await context.database.read(sql.comparison_unknown, company_id=company_id)
     for row in rows:
         since = max(row["first_sent_at"], row["now"] - FURTHEST)
         span = _Span(company_id, row["tin"], since, row["now"], False, False)

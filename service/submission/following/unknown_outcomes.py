@@ -204,9 +204,9 @@ class UnknownOutcomes:
 
     async def _fetch(self, statement: Statement, **values: object) -> Result:
         """Run a read-only statement for the company and the TIN."""
-        company_id = self.claim.company_id
-        async with self.context.database.reading(company_id) as conn:
-            return await statement(conn, company_id=company_id, tin=self.tin, **values)
+        return await self.context.database.read(
+            statement, company_id=self.claim.company_id, tin=self.tin, **values
+        )
 
     async def _record_odd_rows(self, operation: str, listing: Listing) -> None:
         company_id = self.claim.company_id

@@ -174,8 +174,7 @@ class ConnectionCheck:
         return _judge("login", problem, accepted)
 
     async def _check_configured_certificate(self) -> CheckStep:
-        async with self._context.database.across() as conn:
-            now: datetime = await sql.database_now(conn)
+        now: datetime = await self._context.database.call(sql.database_now)
         problems = self._context.signers.find_configured_problems(now)
         name = "configured certificate"
         if problems is None:

@@ -100,8 +100,9 @@ class TinChecks:
         Spec: Validations
         """
         config = self._context.config
-        async with self._context.database.reading(question.company_id) as conn:
-            known = await sql.tin_check_get(conn, **asdict(question), keep=config.tin_cache)
+        known = await self._context.database.read(
+            sql.tin_check_get, **asdict(question), keep=config.tin_cache
+        )
         if not known["is_verified"]:
             raise _unverified()
         if known["is_confirmed"] and not fresh:

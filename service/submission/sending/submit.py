@@ -166,10 +166,9 @@ async def _begin(
             prepared = await prepare_submission(context, conn, record, order)
             failpoints.reach("before_queued_commit")
     except TRANSIENT_DB_ERRORS:
-        async with context.database.reading(company_id) as conn:
-            stored = await sql.submission_of_attempt(
-                conn, company_id=company_id, attempt_key=order.attempt_key
-            )
+        stored = await context.database.read(
+            sql.submission_of_attempt, company_id=company_id, attempt_key=order.attempt_key
+        )
         if stored is None:
             raise
         prepared = Claim(company_id, stored["id"], stored["fence"])
@@ -406,8 +405,9 @@ async def _join(context: SubmissionContext, company_id: int, document_id: int) -
 
 
 async def _get_outcome(context: SubmissionContext, company_id: int, document_id: int) -> Outcome:
-    async with context.database.reading(company_id) as conn:
-        row = await sql.submission_of_subject(conn, company_id=company_id, document_id=document_id)
+    row = await context.database.read(
+        sql.submission_of_subject, company_id=company_id, document_id=document_id
+    )
     return Outcome(**row)
 
 
