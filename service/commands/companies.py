@@ -69,8 +69,7 @@ async def require_company(database: Database, company_id: int) -> None:
 
 async def find_comparable_companies(database: Database) -> list[int]:
     """Return the ids of the companies that can send, or have sent."""
-    async with database.across() as conn:
-        return [row["company_id"] for row in await sql.sending_companies(conn)]
+    return [row["company_id"] for row in await database.call(sql.sending_companies)]
 
 
 async def add_company(config: Config, database: Database, **facts: str | None) -> dict[str, int]:
@@ -186,10 +185,9 @@ async def revoke_key(config: Config, database: Database, key_id: str) -> JsonObj
 
 
 async def _find_key_owner(database: Database, key_id: str) -> Owner:
-    async with database.across() as conn:
-        for kind in api_keys.KINDS:
-            if row := await sql.api_key_get(conn, owner_kind=kind.owner, key_id=key_id):
-                return Owner(kind.owner, row["owner_id"])
+    for kind in api_keys.KINDS:
+        if row := await database.call(sql.api_key_get, owner_kind=kind.owner, key_id=key_id):
+            return Owner(kind.owner, row["owner_id"])
     raise OperatorError(
         f"There is no key {key_id}; "
         "a key id is what follows einv_live_ or einp_live_, up to the next underscore."

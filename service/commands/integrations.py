@@ -86,10 +86,9 @@ async def _get_or_insert_account(database: Database, name: str) -> int:
     """Return the id of an account, which a concurrent command may create."""
     if not name.strip():
         raise OperatorError("An account needs a name.")
-    async with database.across() as conn:
-        if found := await sql.account_named(conn, wanted=name):
-            return found
-        account_id = await sql.owner_id_next(conn, owners="accounts")
+    if found := await database.call(sql.account_named, wanted=name):
+        return found
+    account_id = await database.call(sql.owner_id_next, owners="accounts")
     async with database.account(account_id) as conn:
         inserted = await sql.account_insert(conn, account_id=account_id, name=name)
     return inserted or await _find_account(database, name)

@@ -185,8 +185,7 @@ async def _compare_company(
 
 async def hold_sending(config: Config, database: Database, reason: str) -> dict[str, int]:
     """Send nothing until each company was compared with the portal."""
-    async with database.across() as conn:
-        return {"held": await sql.hold_sending(conn, why=reason, known_until=None)}
+    return {"held": await database.call(sql.hold_sending, why=reason, known_until=None)}
 
 
 async def resolve_finding(

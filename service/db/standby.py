@@ -169,8 +169,8 @@ class Standby:
 
     async def _read_target(self) -> asyncpg.Record | None:
         try:
-            async with asyncio.timeout(self._bounds.answer), self._positions.across() as conn:
-                return await sql.primary_position(conn)
+            async with asyncio.timeout(self._bounds.answer):
+                return await self._positions.call(sql.primary_position)
         except TRANSIENT_DB_ERRORS:
             return None
 

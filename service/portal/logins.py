@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from service.config import Config, fingerprint_credentials
 from service.db.connections import TRANSIENT_DB_ERRORS
-from service.db.statements import sql
+from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database
 from service.errors import describe_error
 from service.json_types import JsonMapping, JsonObject
@@ -90,10 +90,7 @@ class RefusedLogins:
 
     async def check(self, login: Login) -> None:
         """Raise LoginRefused while the login pauses, NotSent without PostgreSQL."""
-        try:
-            wait = await self.database.call(sql.refused_login_wait, **login.key)
-        except TRANSIENT_DB_ERRORS as failure:
-            raise NotSent(UNKNOWN) from failure
+        wait = await self._ask(sql.refused_login_wait, **login.key)
         if wait is not None:
             raise _refused(wait)
 
@@ -104,13 +101,17 @@ class RefusedLogins:
         LoginRefused is raised. Raises NotSent if PostgreSQL is unavailable.
         """
         lease = self.config.portal_timeout * 2 + LEASE_MARGIN
-        try:
-            row = await self.database.call(sql.refused_login_try, lease=lease, **login.key)
-        except TRANSIENT_DB_ERRORS as failure:
-            raise NotSent(UNKNOWN) from failure
+        row = await self._ask(sql.refused_login_try, lease=lease, **login.key)
         if not row["is_mine"]:
             raise _refused(row["wait"])
         return row["reason"]
+
+    async def _ask(self, statement: Statement, **values: object) -> Result:
+        """Run a statement. Raises NotSent if PostgreSQL is unavailable."""
+        try:
+            return await self.database.call(statement, **values)
+        except TRANSIENT_DB_ERRORS as failure:
+            raise NotSent(UNKNOWN) from failure
 
     async def note(self, login: Login, error: LoginRefused, reason: str) -> None:
         """Store a refusal and set `error.retry_after`. `reason` is "login" or "token".
@@ -121,17 +122,16 @@ class RefusedLogins:
         messages = [error.reason, *(entry["message"] for entry in error.errors if entry["message"])]
         message = " ".join(dict.fromkeys(messages))
         try:
-            async with self.database.across() as conn:
-                if key["taxpayer"]:
-                    await sql.refused_login_clear(conn, **{**key, "taxpayer": ""})
-                row = await sql.refused_login_note(
-                    conn,
-                    reason=reason,
-                    message=message[:MOST_MESSAGE],
-                    first=self.config.portal_login_retry,
-                    longest=LONGEST_PAUSE,
-                    **key,
-                )
+            if key["taxpayer"]:
+                await self.database.call(sql.refused_login_clear, **{**key, "taxpayer": ""})
+            row = await self.database.call(
+                sql.refused_login_note,
+                reason=reason,
+                message=message[:MOST_MESSAGE],
+                first=self.config.portal_login_retry,
+                longest=LONGEST_PAUSE,
+                **key,
+            )
         except TRANSIENT_DB_ERRORS as failure:
             log.warning("portal: cannot store a refused login: %s", describe_error(failure))
             return

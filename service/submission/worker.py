@@ -118,12 +118,13 @@ class Worker(Loop):
     async def _claim_submissions(
         self, queue: str, most: int, states: list[SubmissionState]
     ) -> None:
-        lease = self._context.config.portal_lease
-        async with self._context.database.across() as conn:
-            suspects = MOST_SUSPECTS - len(self._suspects)
-            rows = await sql.claim_submissions(
-                conn, lease=lease, most=most, states=states, suspects=suspects
-            )
+        rows = await self._context.database.call(
+            sql.claim_submissions,
+            lease=self._context.config.portal_lease,
+            most=most,
+            states=states,
+            suspects=MOST_SUSPECTS - len(self._suspects),
+        )
         for row in rows:
             claim = Claim(row["company_id"], row["id"], row["fence"])
             name = f"submission {claim} state={row['state']}"

@@ -223,10 +223,9 @@ class PortalTransmission:
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
         assert self.connection  # by connect()
-        async with self.context.database.across() as conn:
-            # Replication may have been switched to asynchronous since the commit of the intent.
-            is_confirmed = self.confirmation == await sql.send_confirmation(conn)
-        if self.confirmation is None or not is_confirmed:
+        # Replication may have been switched to asynchronous since the commit of the intent.
+        confirmation = await self.context.database.call(sql.send_confirmation)
+        if self.confirmation is None or self.confirmation != confirmation:
             return NotReceived(STANDBYS_CHANGED)
 
         def reject_stale() -> None:
