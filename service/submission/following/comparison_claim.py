@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from service.db.connections import TRANSIENT_DB_ERRORS, is_interruption
 from service.db.statements import sql
-from service.documents.rows import Row
 from service.errors import describe_error
+from service.json_types import Row
 from service.loops import running
 from service.portal.errors import PortalError
 from service.submission import store
