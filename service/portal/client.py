@@ -21,7 +21,7 @@ from service.portal.documents import Document
 from service.portal.errors import LoginRefused, PortalError, TruncatedListing, Unclear
 from service.portal.listings import Listing, ListingPage, RetryPage
 from service.portal.logins import Login, RateLimiter, RefusedLogins, Tokens
-from service.portal.open_submission import OpenSubmission, connect_submission
+from service.portal.open_submission import Send, connect_submission
 from service.portal.responses import PortalResponse, SubmissionReceipt
 from service.portal.transport import BeforeBytes, Request, Transport, portal_session
 
@@ -108,8 +108,8 @@ class Portal(Transport):
             await self._tokens.get(tin, login)
             await self._tokens.admit("submit", tin, login)
 
-    def open_submission(self, tin: str, body: bytes) -> AbstractAsyncContextManager[OpenSubmission]:
-        """Connect for a submission and yield it with no byte written. Call `ready` before.
+    def open_submission(self, tin: str, body: bytes) -> AbstractAsyncContextManager[Send]:
+        """Connect for a submission and yield the function that writes it. Call `ready` before.
 
         Raises NotSent, or the error of a login, if there is no connection.
         """

@@ -37,7 +37,7 @@ from service.portal.errors import (
     Throttled,
     Unclear,
 )
-from service.portal.open_submission import OpenSubmission
+from service.portal.open_submission import Send
 from service.portal.responses import UNREADABLE_REASONS, SubmissionReceipt
 from tests.conftest import until
 from tests.harness.paths import DOCUMENTS
@@ -449,7 +449,7 @@ class TlsPortal:
 
 
 @asynccontextmanager
-async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, TlsPortal]]:
+async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[Send, TlsPortal]]:
     """Yield an open submission and its server. The login went to another server."""
     authority, server = make_authority(tmp_path), TlsPortal(http(202, RECEIPT))
     identity = RawPortal(b"")
@@ -463,15 +463,15 @@ async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[OpenSubmission, T
     async with listening, logins, portal_session(config, tls=authority.client) as session:
         portal = Portal(session, config)
         await portal.ready(TIN)
-        async with portal.open_submission(TIN, b"{}") as opened:
+        async with portal.open_submission(TIN, b"{}") as send:
             await until(lambda: asyncio.sleep(0, server.handshakes))
-            yield opened, server
+            yield send, server
 
 
 async def test_an_open_submission_is_connected_and_writes_on_send(tmp_path: Path) -> None:
     checked = []
-    async with open_over_tls(tmp_path) as (opened, server):
-        receipt = await opened.send(lambda: checked.append(server.received))
+    async with open_over_tls(tmp_path) as (send, server):
+        receipt = await send(lambda: checked.append(server.received))
     assert receipt.uid == UID and checked == [b""] and server.received.startswith(b"POST ")
 
 
@@ -485,9 +485,9 @@ async def test_an_open_submission_whose_check_raises_writes_nothing(tmp_path: Pa
     def refuse() -> None:
         raise NotSent("The process was held up.")
 
-    async with open_over_tls(tmp_path) as (opened, server):
+    async with open_over_tls(tmp_path) as (send, server):
         with pytest.raises(NotSent):
-            await opened.send(refuse)
+            await send(refuse)
     assert server.received == b""
 
 
@@ -495,8 +495,8 @@ async def test_an_open_submission_checks_again_before_a_second_request() -> None
     seen = []
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
         await portal.ready(TIN)
-        async with portal.open_submission(TIN, b"{}") as opened:
-            await opened.send(lambda: seen.append(len(server.calls)))
+        async with portal.open_submission(TIN, b"{}") as send:
+            await send(lambda: seen.append(len(server.calls)))
     assert seen == [0, 1]
 
 

@@ -16,7 +16,7 @@ from service.monitoring.metrics import SUBMISSION_MOVES
 from service.offload import offload
 from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
-from service.portal.open_submission import OpenSubmission
+from service.portal.open_submission import Send
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.machine import state_machine
@@ -154,7 +154,7 @@ class PortalTransmission:
     stack: AsyncExitStack
     began: float = 0.0  # when the intent was begun, in monotonic seconds
     request: StoredRequest | None = None
-    connection: OpenSubmission | None = None
+    send_on_connection: Send | None = None
     #: Who confirms the commit of the intent: the standbys that are promoted without a hold.
     confirmation: str | None = None
 
@@ -185,7 +185,7 @@ class PortalTransmission:
             return RequestChanged()
         if stored["confirmation"] is None:
             return NotReceived(STANDBYS_CHANGED)
-        self.connection = await self.stack.enter_async_context(
+        self.send_on_connection = await self.stack.enter_async_context(
             context.portal.open_submission(tin, request.body)
         )
         return None
@@ -222,7 +222,7 @@ class PortalTransmission:
         A request answered by 401 was not processed, and is sent a second time under the same
         intent, unless its login and connection take longer than STALE_SECONDS.
         """
-        assert self.connection  # by connect()
+        assert self.send_on_connection  # by connect()
         # Replication may have been switched to asynchronous since the commit of the intent.
         confirmation = await self.context.database.call(sql.send_confirmation)
         if self.confirmation is None or self.confirmation != confirmation:
@@ -233,7 +233,7 @@ class PortalTransmission:
                 raise NotSent("The process was delayed before it could send the request.")
 
         try:
-            return await self.connection.send(reject_stale)
+            return await self.send_on_connection(reject_stale)
         finally:
             failpoints.reach("answer_read")
 
