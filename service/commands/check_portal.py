@@ -39,29 +39,20 @@ async def check_portal(config: Config, database: Database, company_id: int | Non
     has_failed = False
     async with submission_context(config, database) as context:
         check = ConnectionCheck(replace(context, signers=Signers(config)))
+        of_companies = (
+            _summarize_companies(check, database)
+            if company_id is None
+            else check.check_company(company_id)
+        )
         try:
-            async for step in _check(check, database, company_id):
-                has_failed |= step.state == "failed"
-                line = f"{step.state:{STATE_WIDTH}} {step.name:{NAME_WIDTH}} {step.text}"
-                print(line, flush=True)
+            for steps in (check.check_portal(), of_companies):
+                async for step in steps:
+                    has_failed |= step.state == "failed"
+                    line = f"{step.state:{STATE_WIDTH}} {step.name:{NAME_WIDTH}} {step.text}"
+                    print(line, flush=True)
         finally:
             await check.close()
     return not has_failed
-
-
-async def _check(
-    check: ConnectionCheck, database: Database, company_id: int | None
-) -> AsyncIterator[CheckStep]:
-    """Yield the steps of the portal, and of one company or a summary of each."""
-    async for step in check.check_portal():
-        yield step
-    of_companies = (
-        _summarize_companies(check, database)
-        if company_id is None
-        else check.check_company(company_id)
-    )
-    async for step in of_companies:
-        yield step
 
 
 async def _summarize_companies(
