@@ -4,8 +4,10 @@ Imports no other module of the service but json_types.
 """
 
 import csv
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from service.json_types import JsonObject
@@ -237,8 +239,9 @@ def format_traceback(error: BaseException) -> str:
     return "\n".join(parts)
 
 
-def retry_after(seconds: int) -> dict[str, str]:
-    """Return the Retry-After header for a number of seconds, at least 1."""
+def retry_after(wait: timedelta | int) -> dict[str, str]:
+    """Return the Retry-After header for a time or a number of seconds, at least 1."""
+    seconds = math.ceil(wait.total_seconds()) if isinstance(wait, timedelta) else wait
     return {"Retry-After": str(max(1, seconds))}
 
 

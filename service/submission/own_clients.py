@@ -8,7 +8,6 @@ Portal: 2.1
 
 import asyncio
 import logging
-import math
 
 from service.config import Config, fingerprint_credentials
 from service.db.connections import Connection
@@ -91,14 +90,14 @@ async def check_login(context: SubmissionContext, login: Login) -> None:
             await portal.log_in(login.own_tin or "")
     except LoginRefused as error:
         message = REFUSED.format(words=describe_refusal(error))
-        wait = math.ceil((error.retry_after or NO_DELAY).total_seconds())
-        raise BadRequest(message, retry_after(wait), code=REFUSED_CODE) from None
+        raise BadRequest(
+            message, retry_after(error.retry_after or NO_DELAY), code=REFUSED_CODE
+        ) from None
     except Throttled as error:
         await context.apply_throttle(error)
-        wait = retry_after(math.ceil(error.retry_after.total_seconds()))
-        raise TooManyRequests(CROWDED, wait) from None
+        raise TooManyRequests(CROWDED, retry_after(error.retry_after)) from None
     except (PortalError, TimeoutError):
-        wait = retry_after(math.ceil(context.config.portal_retry.total_seconds()))
+        wait = retry_after(context.config.portal_retry)
         raise Unavailable(NOT_TESTED, wait, code="portal_unavailable") from None
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import secrets
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -144,7 +143,7 @@ class TinChecks:
     def _translate(self, error: PortalError) -> ApiError:
         """Return the API error for a portal error."""
         if isinstance(error, Throttled):
-            return TooManyRequests(BUSY, retry_after(math.ceil(error.retry_after.total_seconds())))
+            return TooManyRequests(BUSY, retry_after(error.retry_after))
         if isinstance(error, Refused) and error.status == 404:
             return UnknownTin(error.reason, error=problem(error.body, error.correlation_id))
         if isinstance(error, Refused) and error.status == 400:
@@ -169,7 +168,7 @@ class TinChecks:
     def _unavailable(self, message: str, code: str, wait: timedelta | None = None) -> Unavailable:
         """Return a 503 with the time until the next attempt."""
         wait = wait or self._context.config.portal_retry
-        return Unavailable(message, retry_after(math.ceil(wait.total_seconds())), code=code)
+        return Unavailable(message, retry_after(wait), code=code)
 
 
 #: The checks of the application's process.
