@@ -13,9 +13,9 @@ from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
 from service.api.records import store_created
-from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.db.transactions import get_actor
 from service.documents import states
 from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind

@@ -10,9 +10,9 @@ from service.api.filters import document_filters
 from service.api.operation import Group, Operation
 from service.api.records import store_created
 from service.config import Config
-from service.db.audit_actor import get_actor
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.db.transactions import get_actor
 from service.documents import consolidation
 from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED

@@ -6,8 +6,8 @@ from service import schema
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
 from service.api.operation import Group, Operation
-from service.db.audit_actor import get_actor
 from service.db.statements import sql
+from service.db.transactions import get_actor
 from service.documents.body_checks import Draft, check_draft
 from service.documents.kind import INVOICE
 from service.errors import CONSTRAINTS

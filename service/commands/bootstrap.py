@@ -31,12 +31,11 @@ from service.commands.command_line import print_json
 from service.commands.companies import require_company
 from service.commands.operator_errors import DATABASE_ERRORS, describe_database_error
 from service.config import SECRET_KEY_BYTES, SETTINGS, Config, describe_settings, read_config
-from service.db.audit_actor import acting_as
 from service.db.cells import check_cell
 from service.db.encryption import version_of_key
 from service.db.migrations import migrate
 from service.db.statements import sql
-from service.db.transactions import connected_database
+from service.db.transactions import acting_as, connected_database
 from service.documents.signing.certificate import find_warnings
 from service.embedded_postgres.lifecycle import postgres
 from service.errors import OperatorError

@@ -35,10 +35,9 @@ from service.commands.operator_errors import check_folder, check_port
 from service.config import ROOT, Config, local_address, read_config, write_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
-from service.db.audit_actor import acting_as
 from service.db.connections import connect
 from service.db.statements import sql
-from service.db.transactions import Database, connected_database
+from service.db.transactions import Database, acting_as, connected_database
 from service.errors import OperatorError
 from service.http import app_keys
 from service.http.server import HardenedRunner, Site, close_idle_connections, close_port

@@ -1,6 +1,7 @@
 """Statements and transactions of the service, isolated to one company or account."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
@@ -9,13 +10,12 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Literal, NamedTuple, TypeVar
 
 import asyncpg
 
 from service.config import Config
-from service.db.audit_actor import get_actor
 from service.db.connections import (
     TRANSIENT_DB_ERRORS,
     UNAVAILABLE,
@@ -35,6 +35,12 @@ _SHUTDOWNS = (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
 #: Has an item for each writing transaction of the present work that was, or may have been,
 #: committed.
 COMMITTED: ContextVar[list[bool] | None] = ContextVar("committed", default=None)
+
+#: The texts of an actor.
+_PLAIN = re.compile(r"[A-Za-z0-9 .:_-]*", re.ASCII)
+#: The actor of writing transactions, the id of the request, and the address of the client, for the
+#: audit log.
+_acting: ContextVar[tuple[str, str, str]] = ContextVar("acting", default=("background", "", ""))
 
 #: Begins a transaction of rows of people, who belong to no company, with the actor.
 _BEGIN = (
@@ -62,6 +68,29 @@ class Owner(NamedTuple):
     def variables(self) -> dict[str, object]:
         """The variables of statements about rows of companies and of accounts."""
         return {"owner_kind": self.kind, "owner_id": self.id}
+
+
+def set_actor(actor: str, request_id: str, client: str = "") -> Token[tuple[str, str, str]]:
+    """Set the actor in the audit log for the present task and those that it starts."""
+    if not _PLAIN.fullmatch(actor + request_id + client):
+        raise ValueError("the actor, the request id or the address has a forbidden character")
+    return _acting.set((actor, request_id, client))
+
+
+def get_actor() -> dict[str, str]:
+    """Return the actor of the present task, as variables of a statement or a template."""
+    actor, request_id, client = _acting.get()
+    return {"actor": actor, "request_id": request_id, "client_address": client}
+
+
+@contextmanager
+def acting_as(actor: str) -> Iterator[None]:
+    """Set the actor for the block and the tasks that it starts."""
+    token = set_actor(actor, "")
+    try:
+        yield
+    finally:
+        _acting.reset(token)
 
 
 class _Releasing:

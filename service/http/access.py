@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from service.db.audit_actor import set_actor
 from service.db.connections import Connection
 from service.db.statements import Run, Statement
+from service.db.transactions import set_actor
 from service.http import app_keys
 from service.http.client_address import SENDER
 

@@ -15,10 +15,9 @@ from service.dashboard.links import PASSWORD as PASSWORD_LINK
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.dashboard.people import Person, invite
 from service.dashboard.table import make_page_routes
-from service.db.audit_actor import acting_as
 from service.db.pool import connected_pool
 from service.db.statements import sql
-from service.db.transactions import Database
+from service.db.transactions import Database, acting_as
 from tests.api_invoices import create_delivery, create_invoice, create_sale, create_valid_invoice
 from tests.api_reads import wait_for_status
 from tests.api_requests import create_record, expect, submit

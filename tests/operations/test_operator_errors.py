@@ -18,8 +18,7 @@ import pytest
 from service.commands import bootstrap, serve
 from service.commands.operator_errors import describe_database_error
 from service.config import Config, read_config
-from service.db.audit_actor import acting_as
-from service.db.transactions import connected_database
+from service.db.transactions import acting_as, connected_database
 from tests.api_requests import CERTIFICATE, expect
 from tests.conftest import Client, Company, Sandbox, StartService, until
 from tests.fixtures_service import RunCommand
