@@ -8,10 +8,9 @@ moved back, so that it stops nothing: see note_clock().
 
 import logging
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 
-from service.db.connections import TRANSIENT_DB_ERRORS, Connection
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection, Record
 from service.db.statements import sql
 from service.db.transactions import Database
 from service.loops import Loop
@@ -28,25 +27,17 @@ MESSAGES = {
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Evidence that synchronous standbys confirm every commit. `began` is before it, by CLOCK."""
-
-    identity: str
-    number: int
-    began: float
-
-
 async def record_database_identity(database: Database) -> None:
     """Record which database this is. Hold sending if it is another one than before."""
     async with database.across() as conn:
         await _record(conn)
 
 
-async def _record(conn: Connection, evidence: Evidence | None = None) -> None:
+async def _record(conn: Connection, evidence: Record | None = None, began: float = 0) -> None:
     """Record which database this is. Hold sending if it is another one without evidence.
 
-    The age of the evidence is that at which another database was seen, and not a later one.
+    `evidence` is that synchronous standbys confirm every commit. `began` is before it, by CLOCK.
+    Its age is that at which another database was seen, and not a later one.
     """
     found = await sql.database_identity_get(conn)
     if found["seen"] == found["recorded"]:
@@ -54,9 +45,9 @@ async def _record(conn: Connection, evidence: Evidence | None = None) -> None:
     outcome = await sql.record_database_identity(
         conn,
         seen=found["seen"],
-        former=evidence and evidence.identity,
-        evidence=evidence and evidence.number,
-        age=evidence and timedelta(seconds=time.clock_gettime(CLOCK) - evidence.began),
+        former=evidence and evidence["identity"],
+        evidence=evidence and evidence["evidence"],
+        age=evidence and timedelta(seconds=time.clock_gettime(CLOCK) - began),
     )
     if outcome:
         log.warning(MESSAGES[outcome])
@@ -71,14 +62,15 @@ class DatabaseMonitor(Loop):
     def __init__(self, database: Database) -> None:
         super().__init__("database monitor", CHECK_SECONDS, TRANSIENT_DB_ERRORS)
         self._database = database
-        self._evidence: Evidence | None = None
+        self._evidence: Record | None = None
+        self._began = 0.0  # before the evidence
 
     async def work(self) -> None:
         """Check the identity, prove it again, and note the time."""
         async with self._database.across() as conn:
-            await _record(conn, self._evidence)
+            await _record(conn, self._evidence, self._began)
             began = time.clock_gettime(CLOCK)
-            row = await sql.record_evidence(conn)
-            self._evidence = Evidence(row["identity"], row["evidence"], began) if row else None
+            self._evidence = await sql.record_evidence(conn)
+            self._began = began
             if step := await sql.note_clock(conn):
                 log.warning("the clock of the database was set back by %s", step)
