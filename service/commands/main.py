@@ -17,7 +17,6 @@ from service.commands import (
     integrations,
     people,
     reconcile,
-    sandbox,
     serve,
 )
 from service.commands.bootstrap import run_action
@@ -30,7 +29,6 @@ from service.json_types import JsonObject
 #: The modules with commands, in the order of the help.
 MODULES = (
     serve,
-    sandbox,
     database,
     companies,
     integrations,

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NoReturn
@@ -57,6 +58,10 @@ def register(line: CommandLine) -> None:
     parser.add_argument("--no-background", action="store_true", help="answer requests only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     line.add("worker", _work)
+    parser = line.add("sandbox", _sandbox)
+    parser.add_argument(
+        "--until-stdin-closes", action="store_true", help="end with the process that started it"
+    )
 
 
 def start(no_background: bool = False, child: bool = False) -> None:
@@ -246,6 +251,31 @@ async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _sandbox(until_stdin_closes: bool) -> None:
+    """Run the portal sandbox alone. docs/sandbox.md describes it."""
+    # Imported here because other commands do not need it.
+    from service.sandbox.app import run as run_sandbox
+    from service.sandbox.settings import Settings
+
+    if until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        settings = Settings.from_env(os.environ)
+    except ValueError as error:
+        raise OperatorError(str(error)) from None
+    run_sandbox(settings)
+
+
+def _end_with_stdin() -> None:
+    """End this process when the other end of stdin has ended. The sandbox loses nothing.
+
+    It does not read by `sys.stdin`, whose lock would make the end of the interpreter fail.
+    """
+    while os.read(0, 1024):
+        pass
+    os._exit(0)
 
 
 @asynccontextmanager
