@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from service.dashboard.links import read_companies
 from service.dashboard.pages import TEXTS
-from service.dashboard.sessions import ADMINISTER, OWN, RIGHTS
+from service.dashboard.sessions import ADMINISTER, OWN, RIGHTS, Session, SignInNeeded
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -99,21 +99,24 @@ async def leave(database: Database, company_id: int, user_id: int) -> None:
         await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="leave")
 
 
-async def check_link(conn: Connection, company_id: int, user_id: int, by: int) -> None:
-    """Raise an error if the user `by` may not make a one-time link for a person.
+async def check_link(conn: Connection, company_id: int, user_id: int, session: Session) -> None:
+    """Raise an error if the user of a session may not make a one-time link for a person.
 
-    The roles stay as they are until the transaction ends, which stores the link.
+    Session and roles stay as they are until the transaction ends, which stores the link: a new
+    password, which ends the session, makes the link void.
     A person who has accepted the role needs a link for a forgotten password only. It is that of
     all companies, so that the person must have accepted the role of no other. A person cannot make
     a link for themselves: in a stolen session it would be a way to set the password.
-    Raises Forbidden, NotFound and Conflict.
+    Raises SignInNeeded, Forbidden, NotFound and Conflict.
     """
-    if user_id == by:
+    if user_id == session.user_id:
         raise Conflict(TEXTS["settings"]["people"]["own_link"])
+    if await sql.session_keep(conn, token_sha256=session.digest) is None:
+        raise SignInNeeded
     await sql.user_lock(conn, user_id=user_id)
     members = await _lock_members(conn, company_id)
     role = members[user_id]["role"] if user_id in members else None
-    _check_change(members, by, user_id, role)
+    _check_change(members, session.user_id, user_id, role)
     accepted = await read_companies(conn, user_id)
     if company_id in accepted and len(accepted) > 1:
         raise Conflict(TEXTS["settings"]["people"]["elsewhere"])

@@ -133,11 +133,11 @@ async def _renew_link(request: web.Request) -> Answer:
 
 async def _insert_link(user_id: int, request: web.Request) -> web.Response:
     """Store and return a one-time link for a person, which replaces the earlier ones."""
-    company, by = request[app_keys.COMPANY], request[SESSION].user_id
+    company, session = request[app_keys.COMPANY], request[SESSION]
     async with company_transaction(request) as conn:
-        await people.check_link(conn, company, user_id, by)
+        await people.check_link(conn, company, user_id, session)
         base = request.app[app_keys.CONFIG].public_url
-        link = await insert_link(conn, base, NewLink(user_id, company, by))
+        link = await insert_link(conn, base, NewLink(user_id, company, session.user_id))
         return await store_created(request, conn, "", {"link": link}, "link")
 
 

@@ -271,6 +271,10 @@ update user_sessions
  where user_id = :user_id and id = :id
 returning id;
 
+-- name: session_keep :value
+-- Keep a session open until the transaction ends, and return its id. No row if it has ended.
+select id from user_sessions where token_sha256 = :token_sha256 and ended_at is null for share;
+
 -- name: sessions_end :many
 -- End all sessions of a person, except the :kept one if it is not null, and return them.
 update user_sessions

@@ -608,6 +608,28 @@ async def test_a_new_password_makes_links_by_the_person_void(site: Site, boss: V
     await expect_gone(site, kept)
 
 
+async def test_a_new_password_makes_a_link_void_that_is_made_meanwhile(
+    site: Site, boss: Visitor, owner: asyncpg.Connection
+) -> None:
+    """Somebody else has the session of the person, and makes links until it ends."""
+    await site.join(site.company, ACCOUNTANT)
+    person = await owner.fetchval("select max(id) from users")
+    async with await site.sign_in("boss@example.com") as victim:
+        await victim.get("/password")
+        await boss.get("/settings/people")
+        async with owner.transaction():
+            await owner.execute("select from company_members for update")
+            making = asyncio.create_task(boss.post(f"/settings/people/{person}/link", {}))
+            await wait_for_lock(owner)
+            change = asyncio.create_task(
+                victim.post("/password", {"current": PASSWORD, "password": OWN})
+            )
+            await until(lambda: count_waiting(owner), lambda found: found == 2 or change.done())
+        await asyncio.gather(making, change)
+    assert victim.status == 200 and victim.path == "/"
+    assert await owner.fetchval("select count(*) from user_links where used_at is null") == 0
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_role_cannot_change_while_a_link_for_it_is_made(
     site: Site, owner: asyncpg.Connection, is_new: bool
