@@ -1,4 +1,4 @@
-# Everything needs Python 3.11 or newer with its venv module. Packages are installed into .venv.
+# Everything needs Python 3.11 to 3.13 with its venv module. Packages are installed into .venv.
 # ARGS is passed on: make run ARGS=migrate, make test ARGS="-k embedded", make chaos ARGS="--seeds 1".
 
 PYTHON ?= python3

@@ -115,7 +115,8 @@ async def test_waiting_documents_are_sent_in_full_batches(
 ) -> None:
     ids = await send_ready(250)
     assert await is_sent_once_each(sandbox, ids) and await sandbox.count_calls("submit") == 3
-    assert await count_states(owner) == {"Merged": 247, "Accepted": 3}
+    states = await count_states(owner)  # Those that were sent may have been polled already.
+    assert states.pop("Merged") == 247 and sum(states.values()) == 3
 
 
 async def merge(context: SubmissionContext, claim: Claim) -> bool:
