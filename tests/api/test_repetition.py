@@ -328,7 +328,8 @@ async def test_a_stale_if_match_is_refused(api: Client) -> None:
 
 
 async def test_a_stale_if_match_submits_and_cancels_nothing(api: Client) -> None:
-    path = f"/api/invoices/{await create_invoice(api)}"
+    invoice_id = await create_invoice(api)
+    path = f"/api/invoices/{invoice_id}"
     stale = {"If-Match": '"another"'}
     submit, cancel = f"{path}/submit-to-portal", f"{path}/cancel-latest-invoice-submitted"
     await expect(api, 412, "POST", submit, json={}, headers=stale)
@@ -338,6 +339,7 @@ async def test_a_stale_if_match_submits_and_cancels_nothing(api: Client) -> None
     # What is done already needs no match.
     await expect(api, 200, "POST", submit, json={}, headers=headers)
     await expect(api, 412, "POST", cancel, json={}, headers=headers)
+    await wait_until_status(api, invoice_id, "Valid")
     async with api.get(path) as response:
         headers = {"If-Match": response.headers["ETag"]}
     await expect(api, 200, "POST", cancel, json={}, headers=headers)
