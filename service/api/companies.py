@@ -176,8 +176,7 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
 async def set_signing_certificate(request: web.Request, body: JsonObject) -> web.Response:
     company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
-    async with database.reading(company) as conn:
-        now = await sql.database_now(conn)
+    now = await database.call(sql.database_now)
     texts = body["certificate"], body["key"], body.get("password")
     # Decrypting a key takes most of a second.
     signer = await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
