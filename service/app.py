@@ -95,8 +95,7 @@ async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
     async with connected_database(config, config.pool_size) as database:
         app[app_keys.DATABASE] = database
-        async with database.across() as conn:
-            await check_tenant_isolation(conn)
+        await database.call(check_tenant_isolation)
         await record_database_identity(database)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "requests", database.pool))
         app[app_keys.INTEGRATION_QUOTA] = limits.KeyQuota(

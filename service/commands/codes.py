@@ -67,8 +67,7 @@ async def share_with_sandbox(config: Config, database: Database) -> None:
     """Send the imported lists to the sandbox, if the portal is one."""
     if config.has_live_portal:
         return
-    async with database.across() as conn:
-        tables = await read_tables(conn)
+    tables = await database.call(read_tables)
     address = f"{config.portal_api_base}/_sandbox/code-lists"
     try:
         async with aiohttp.ClientSession(timeout=SANDBOX_TIMEOUT) as session:

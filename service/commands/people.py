@@ -45,7 +45,6 @@ async def link_user(config: Config, database: Database, email: str) -> JsonObjec
     if user["id"] is None:
         raise OperatorError("There is no person with this e-mail address.")
     link = await make_operator_link(database, config.public_url, user["id"])
-    async with database.across() as conn:
-        roles = await read_roles(conn, user["id"])
+    roles = await database.call(read_roles, user_id=user["id"])
     pending = [{"company_id": each.company_id, "role": each.name} for each in roles]
     return {"user_id": user["id"], "link": link, "roles": pending}

@@ -131,10 +131,9 @@ def is_secure(request: web.Request) -> bool:
 
 async def get_session(database: Database, token: str) -> Session | None:
     digest = digest_of(token)
-    async with database.across() as conn:
-        row = await sql.session_get(
-            conn, token_sha256=digest, idle=IDLE, longest=LONGEST, recent=RECENT
-        )
+    row = await database.call(
+        sql.session_get, token_sha256=digest, idle=IDLE, longest=LONGEST, recent=RECENT
+    )
     if row is None:
         return None
     links_made = json_codec.loads_own(row["links_made"])

@@ -173,10 +173,10 @@ class Database:
         with _Releasing(self.pool, conn):
             yield conn
 
-    async def call(self, statement: Statement, **values: object) -> Result:
-        """Run one statement as `across` does."""
+    async def call(self, work: Callable[..., Awaitable[_Result]], **values: object) -> _Result:
+        """Return the result of a statement, or of `work`, on a connection that `across` lends."""
         async with self.across() as conn:
-            return await statement(conn, **values)
+            return await work(conn, **values)
 
     @asynccontextmanager
     async def _transaction(

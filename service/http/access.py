@@ -32,12 +32,11 @@ async def company_transaction(request: web.Request) -> AsyncIterator[Connection]
         yield conn
 
 
-async def run_shared(
+def run_shared(
     request: web.Request, work: Callable[..., Awaitable[_Result]], **values: object
-) -> _Result:
+) -> Awaitable[_Result]:
     """Return the result of a statement or of `work` without a company: on people or links."""
-    async with request.app[app_keys.DATABASE].across() as conn:
-        return await work(conn, **values)
+    return request.app[app_keys.DATABASE].call(work, **values)
 
 
 def read_own(request: web.Request, statement: Statement, **values: object) -> Run:

@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 
 async def record_database_identity(database: Database) -> None:
     """Record which database this is. Hold sending if it is another one than before."""
-    async with database.across() as conn:
-        await _record(conn)
+    await database.call(_record)
 
 
 async def _record(conn: Connection, evidence: Record | None = None, began: float = 0) -> None:

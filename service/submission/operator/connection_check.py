@@ -184,8 +184,7 @@ class ConnectionCheck:
         return _judge_certificate(name, problems)
 
     async def _check_code_lists(self) -> CheckStep:
-        async with self._context.database.across() as conn:
-            tables = {table.name: table for table in await read_tables(conn)}
+        tables = {table.name: table for table in await self._context.database.call(read_tables)}
         used = {**{name: codes.BUILT_IN[name] for name in LONG_LISTS}, **tables}
         loaded = [f"{name}, {len(each.codes)}, of {each.day}" for name, each in used.items()]
         return CheckStep("code lists", "ok", "; ".join(loaded))
