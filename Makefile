@@ -15,7 +15,7 @@ RUN_STAMP := $(VENV)/installed
 DEV_STAMP := $(VENV)/installed-dev
 $(shell $(RUNNING) -c '' 2>/dev/null || rm -f $(RUN_STAMP) $(DEV_STAMP))
 
-.PHONY: help run test test-all lint format types growth docs lock mutants fuzz chaos generators clean
+.PHONY: help run test test-all lint format types growth docs schema lock mutants fuzz chaos generators clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ growth: $(DEV_STAMP) ## Measure how processor time grows with the input: ARGS="-
 
 docs: $(RUN_STAMP) ## Generate the pages of docs/ that the code describes.
 	@exec env PYTHONPATH=. $(RUNNING) .ci/write_docs.py
+
+schema: $(DEV_STAMP) ## Generate sql/schema.sql, the tables as all migrations leave them.
+	@exec $(RUNNING) -m tests.schema_file
 
 lock: $(DEV_STAMP) ## Write requirements.lock: the newest versions that requirements.txt allows, with hashes.
 	@exec $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \

@@ -17,6 +17,7 @@ from service.db.migrations import migrate
 from service.db.schema_objects import SQL, load_objects
 from tests.conftest import Templates, until
 from tests.harness.databases import administer, create_database
+from tests.schema_file import SCHEMA, describe_schema
 
 RECORDS = "views/einvoice_request_records.sql"
 
@@ -79,6 +80,12 @@ async def test_every_view_and_function_has_one_definition(owner: asyncpg.Connect
 
 
 # Changes
+
+
+async def test_the_file_of_the_schema_is_what_the_migrations_make(
+    owner: asyncpg.Connection,
+) -> None:
+    assert SCHEMA.read_text("utf-8") == await describe_schema(owner), "Run make schema."
 
 
 async def test_an_unchanged_object_is_not_touched(
