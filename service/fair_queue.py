@@ -14,8 +14,8 @@ STRANGERS = "strangers"
 #: The client that the present task works for, None for the service itself.
 CLIENT: ContextVar[Hashable] = ContextVar("client", default=None)
 
-#: PostgreSQL and the processors serve few places at a time: more of them for one client only make
-#: the others slower.
+#: A client gets one of so many places. PostgreSQL and the processors serve few at a time: more of
+#: them for one client only make the others slower.
 SHARE = 4
 
 Waiter = asyncio.Future[None]
@@ -24,13 +24,14 @@ Waiter = asyncio.Future[None]
 class FairQueue:
     """Lends a number of places to clients in turn, and to the callers of a client in their order.
 
-    A client gets a place unless SHARE times its own are more than the free ones: alone it gets
-    about a fifth of them, and something is left for the next one. The service itself may have all.
-    `most_waiting` is the number of callers of one client that may wait.
+    A client gets at most one place of SHARE, and at least one; its turn lasts until it has them.
+    The service itself may have all. `most_waiting` is the number of callers of one client that may
+    wait.
     """
 
     def __init__(self, places: int, most_waiting: int) -> None:
         self._free = places
+        self._most = max(1, places // SHARE)
         self._most_waiting = most_waiting
         self._held: Counter[Hashable] = Counter()
         #: The callers that wait, by client. The client that was served last is the last one.
@@ -66,7 +67,7 @@ class FairQueue:
             pass
 
     def _may_enter(self, client: Hashable) -> bool:
-        return self._free > 0 and (client is None or self._held[client] * SHARE <= self._free)
+        return self._free > 0 and (client is None or self._held[client] < self._most)
 
     def _take(self, client: Hashable) -> None:
         self._free -= 1
@@ -94,15 +95,17 @@ class FairQueue:
                 timer.cancel()
 
     def _serve_next(self) -> bool:
-        """Serve the client that may enter and was served the longest time ago, if there is one."""
+        """Serve the first client that may enter, if there is one."""
         for client in filter(self._may_enter, self._waiters):
-            waiters = self._waiters.pop(client)
+            waiters = self._waiters[client]
             waiter = waiters.popleft()
-            if waiters:
-                self._waiters[client] = waiters  # Behind all others.
             if not waiter.done():  # It may have given up.
                 self._take(client)
                 waiter.set_result(None)
+            if not waiters or self._held[client] >= self._most:
+                del self._waiters[client]
+                if waiters:
+                    self._waiters[client] = waiters  # Behind all others.
             return True
         return False
 

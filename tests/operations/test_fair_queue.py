@@ -80,10 +80,30 @@ async def test_a_client_that_comes_back_at_once_is_behind_the_others(turns: list
     assert turns.index("b") == 2
 
 
+async def test_a_turn_lasts_until_the_client_has_its_places(turns: list[str]) -> None:
+    queue = FairQueue(8, 100)
+    assert enter_all(queue, None) == 8
+    tasks = [begin(name, lambda name=name: enter(queue, name, turns)) for name in "aaabbb"]
+    await asyncio.sleep(0)
+    for _ in range(4):
+        queue.leave(None)
+    await asyncio.sleep(0)
+    queue.leave("b")
+    queue.leave("a")
+    await asyncio.gather(*tasks)
+    assert "".join(turns) == "aabbba"
+
+
+async def enter(queue: FairQueue, client: str, turns: list[str]) -> None:
+    """Note the turn of a client, which keeps its place."""
+    await queue.enter(60)
+    turns.append(client)
+
+
 async def test_a_client_alone_leaves_places_for_others() -> None:
     queue = FairQueue(16, 100)
-    assert [enter_all(queue, client) for client in "abc"] == [4, 3, 2]
-    assert enter_all(queue, None) == 7
+    assert [enter_all(queue, client) for client in "abc"] == [4, 4, 4]
+    assert enter_all(queue, None) == 4
 
 
 async def test_a_caller_that_gives_up_keeps_no_place() -> None:
