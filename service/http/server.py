@@ -83,10 +83,27 @@ def _reject_unsupported(handler: Handler) -> Handler:
 
 
 async def _reject(request: web.BaseRequest, error: ApiError) -> web.StreamResponse:
-    response = error_response(error, request)
-    response.headers["X-Request-Id"] = secrets.token_hex(12)
-    response.force_close()
-    return response
+    return _close_after(error_response(error, request))
+
+
+class _Refusal(web.Response):
+    """A response without the application, whose headers name no software either."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        del self.headers["Server"]
+
+
+def _close_after(error: web.Response) -> web.Response:
+    """Return an error with the headers of every response, after which the connection is closed."""
+    headers = {**error.headers, **_common_headers()}
+    refusal = _Refusal(body=error.body, status=error.status, headers=headers)
+    refusal.force_close()
+    return refusal
+
+
+def _common_headers() -> dict[str, str]:
+    return {"X-Request-Id": secrets.token_hex(12), "X-Content-Type-Options": "nosniff"}
 
 
 def _find_unsupported(request: web.BaseRequest) -> ApiError | None:
@@ -184,13 +201,8 @@ class Connection(web.RequestHandler):
         self.log_exception("request rejected", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("The response has begun; the connection is closed.")
-        response = responses.json_response(
-            (ApiError(INTERNAL) if status >= 500 else BadRequest(NOT_HTTP)).body,
-            status,
-            {"X-Request-Id": secrets.token_hex(12), "X-Content-Type-Options": "nosniff"},
-        )
-        response.force_close()
-        return response
+        error = ApiError(INTERNAL) if status >= 500 else BadRequest(NOT_HTTP)
+        return _close_after(responses.json_response(error.body, status))
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """Log only the class of an exception: messages of the parser quote client data."""
@@ -216,6 +228,7 @@ class Connection(web.RequestHandler):
             "Content-Type": "application/json",
             "Content-Length": len(body),
             "Connection": "close",
+            **_common_headers(),
             **retry_after(2),
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())

@@ -83,7 +83,7 @@ async def test_malformed_http_is_rejected_without_quoting_it(
 ) -> None:
     head, body = await answer_to(port, sent.replace(b"%s", company.key.encode()))
     assert status_of(head) == 400 and b"application/json" in head
-    assert b"X-Content-Type-Options: nosniff" in head
+    assert b"X-Content-Type-Options: nosniff" in head and b"\r\nServer:" not in head
     assert code_of(body) == "bad_request"
     assert company.key not in caplog.text and company.key.encode() not in head + body
 
@@ -141,7 +141,8 @@ async def test_unsupported_http_is_rejected_in_the_surface_format(
         head, body = await answer_to(port, sent.replace("/nothing", place).encode())
         assert status_of(head) == status and set(json.loads(body)) == members
         assert json.loads(body)["code"] == UNSUPPORTED[status]
-        assert b"x-request-id:" in head.lower()
+        assert b"x-request-id:" in head.lower() and b"\r\nServer:" not in head
+        assert b"X-Content-Type-Options: nosniff" in head
 
 
 def post(key: str, more: str) -> bytes:
@@ -212,6 +213,7 @@ async def test_connection_limit_closes_no_connection_that_waits_for_a_response(
                 await asyncio.sleep(0.01)
             head, body = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert status_of(head) == 503 and code_of(body) == "busy" and b"Retry-After" in head
+            assert b"X-Request-Id" in head and b"X-Content-Type-Options: nosniff" in head
         for reader, _ in busy:
             assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
 

@@ -132,7 +132,7 @@ def _foreign_private_names(tree: ast.Module) -> Iterator[str]:
 
 
 def test_private_names_of_libraries_are_used_in_two_modules() -> None:
-    """Tests pin what these rely on: test_aiohttp_internals.py and test_silence.py."""
+    """Tests pin what these rely on: test_aiohttp_internals.py, test_edge.py and test_silence.py."""
     public = {"os._exit", "sys._current_frames"}  # documented
     found = {
         module: names
@@ -144,6 +144,7 @@ def test_private_names_of_libraries_are_used_in_two_modules() -> None:
             "server._kwargs",
             "server._loop",
             "super()._make_server",
+            "super()._prepare_headers",
         },
         "service.db.connections": {"connection._transport", "super()._introspect_types"},
     }
