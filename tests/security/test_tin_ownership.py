@@ -316,9 +316,18 @@ async def test_readiness_names_all_missing_members_of_a_company(
         ({"address": "N/A", "city": ""}, ["/city"]),
         ({"email": "accounts@kopitiga..example"}, ["/email"]),
         ({"email": ".accounts@kopitiga.example"}, ["/email"]),
+        ({"tin_code": "C20880050099"}, ["/tin_code"]),
+        ({"tin_code": "C02088005010"}, ["/tin_code"]),
+        ({"tin_code": "D10"}, []),
+        ({"tin_code": "IG208800500901"}, []),
+        ({"tin_code": "IG2088005009012"}, ["/tin_code"]),
+        ({"sst_registration_number": "W10-1; W10-2"}, []),
+        ({"sst_registration_number": "W10-1;W10-2;W10-3"}, ["/sst_registration_number"]),
+        ({"tourism_tax_registration_number": "123 45"}, []),
+        ({"tourism_tax_registration_number": "123/45"}, ["/tourism_tax_registration_number"]),
     ],
 )
-async def test_readiness_agrees_with_preflight_about_addresses(
+async def test_readiness_agrees_with_preflight(
     api: Client, owner: asyncpg.Connection, changes: dict[str, str], lacking: list[str]
 ) -> None:
     for name, text in changes.items():
