@@ -48,7 +48,8 @@ _TYPE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
+#: Commas separate groups of three digits: elsewhere one may be meant as the decimal point.
+_DECIMAL = re.compile(r"-?([0-9]{1,20}|[0-9]{1,3}(,[0-9]{3}){1,6})(\.[0-9]{1,20})?", re.ASCII)
 
 
 async def read_form(request: web.Request, limits: FormLimits) -> FormFields:
@@ -108,8 +109,7 @@ def read_number(text: str, digits: int) -> int | None:
 
 def read_decimal(text: str) -> int | Decimal | str:
     """Return a number without its commas, or another text as it is: the API reports it."""
-    plain = text.replace(",", "")
-    if not _DECIMAL.fullmatch(plain):
+    if not _DECIMAL.fullmatch(text):
         return text
-    number = Decimal(plain)
+    number = Decimal(text.replace(",", ""))
     return int(number) if number == number.to_integral_value() else number

@@ -95,6 +95,17 @@ async def test_fields_that_were_not_changed_keep_their_members(
     assert [found[name] == before[name] for name in ("line_items", "issue_date")] == [True, True]
 
 
+@pytest.mark.parametrize("price", ["48,50", "1.234,50", "1,234,5", "1,,234", ",5"])
+async def test_a_comma_is_no_decimal_point(visitor: Visitor, site: Client, price: str) -> None:
+    invoice_id = await create_invoice(site)
+    await visitor.get(f"/invoices/{invoice_id}/edit")
+    field, fields = "/lineItems/0/unit/price", FormReader(visitor.text).fields
+    await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, field: price, "do": "save"})
+    assert visitor.status == 422 and f'id="{field}-wrong"' in visitor.text
+    await visitor.post(f"/invoices/{invoice_id}/edit", {**fields, field: "1,234.50", "do": "save"})
+    assert (await get_invoice(site, invoice_id))["line_items"][0]["unit"]["price"] == 1234.5
+
+
 async def test_a_ready_invoice_that_is_saved_as_a_draft_is_not_submitted(
     visitor: Visitor, site: Client, owner: asyncpg.Connection
 ) -> None:
@@ -222,6 +233,7 @@ async def test_new_lines_start_with_the_default_tax(visitor: Visitor, site: Clie
     [
         ("02", "", "tax_rate"),
         ("02", "much", "tax_rate"),
+        ("02", "8,5", "tax_rate"),
         ("", "8", "tax_type"),
         ("99", "8", "tax_type"),
     ],
