@@ -9,16 +9,18 @@ import asyncpg
 import pytest
 
 from service.dashboard import pages
+from service.dashboard.consolidation import MOST_PLANNED
 from service.dashboard.formats import portal_field
 from service.dashboard.spreadsheet import _make_cell
 from service.documents.ubl import parties
+from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_invoice, wait_for_status
 from tests.api_requests import create_record, expect, request_json, submit
 from tests.conftest import Client, Sandbox
 from tests.dashboard.test_invoice_form import FormReader
 from tests.fixtures_dashboard import SignIn
-from tests.harness.bodies import STRANGER, buyer, note, now
+from tests.harness.bodies import STRANGER, buyer, last_month, line, note, now
 from tests.harness.visitors import Visitor
 
 DOLLARS = {"currencyCode": "USD", "exchangeRate": 4.5}
@@ -53,6 +55,26 @@ async def test_a_note_names_its_invoice_and_has_its_currency(member: Visitor, si
     assert (found["party"], found["currency"]) == ("Aminah binti Salleh", "USD")
     head, row = await read_rows(member, f"/notes/{note_id}.csv")
     assert row[head.index("currency")] == "USD"
+
+
+async def test_a_plan_shows_the_tax_of_prepaid_and_rounded_sales(
+    member: Visitor, site: Client, owner: asyncpg.Connection
+) -> None:
+    """A summary without lines shows the value of the sales, prepaid or to pay."""
+    taxes = [{"taxType": "02", "taxRate": {"percentage": 8}}]
+    sale = {
+        "issueDateTime": last_month(),
+        "buyer": {"type": "GENERAL_PUBLIC"},
+        "lineItems": [line(unit={"price": 100, "count": 1}, taxDetails=taxes)],
+    }
+    await create_invoice(site, **sale, prepayment={"amount": 50}, payableRoundingAmount=-0.02)
+    page = f"/consolidated/plan?month={last_month()[:7]}"
+    words = await member.read_words(page)
+    assert "Without tax MYR 100.00 Tax MYR 8.00 Rounding MYR −0.02" in words
+    assert "Prepaid MYR −50.00 To pay MYR 57.98" in words
+    await insert_copies(owner, await create_invoice(site, **sale), MOST_PLANNED)
+    words = await member.read_words(page)
+    assert "Without tax MYR 30,100.00 Amount MYR 32,507.98" in words
 
 
 async def test_a_note_of_a_deleted_invoice_is_shown(
