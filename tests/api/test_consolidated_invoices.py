@@ -16,6 +16,7 @@ from service.documents import consolidation, money
 from service.documents.consolidation import ConsolidationTerms
 from service.documents.ubl import document
 from service.documents.ubl.lines import build_line
+from tests.api.test_openapi import violations
 from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice, get_json, wait_for_lock, wait_until_status
 from tests.api_requests import (
@@ -699,6 +700,17 @@ async def test_totals_equal_the_sums_of_the_invoices(
     assert by_tax_type([plan["lines"]]) == by_tax_type([each["line_items"] for each in records])
     await sandbox.settings(strict_totals=True)
     await submit_until_valid(api, consolidated_id)
+
+
+async def test_the_sum_of_many_roundings_has_no_limits(api: Client) -> None:
+    for code in (1, 2):
+        await sale(api, code=code, payableRoundingAmount=-0.9)
+    consolidated_id = await create_consolidated(api)
+    found = await read(api, consolidated_id)
+    assert found["payable_rounding_amount"] == Decimal("-1.8")
+    exported = await read(api, consolidated_id, "/export")
+    for name, value in (("ConsolidatedInvoice", found), ("ConsolidatedInvoiceExport", exported)):
+        assert violations({"$ref": f"#/components/schemas/{name}"}, value) == []
 
 
 async def get_exactly(api: Client, invoice_id: int) -> dict[str, Any]:
