@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 from typing import NamedTuple
 
-from service.documents.money import LineAmounts, Tax
+from service.documents.money import LineAmounts, Tax, count_decimals
 from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
 from service.json_types import JsonMapping
@@ -37,6 +37,7 @@ REGISTRATIONS = {
     TOURISM: ("tourism tax", "tourismTaxRegistrationNumber"),
 }
 NO_NUMBER = ("", NOT_GIVEN)
+MOST_DECIMALS = 5  # of a count
 _OFFSET = re.compile(r"([Zz]|[+-][0-9]{2}:?[0-9]{2})$")
 WITHOUT_OFFSET = (
     "{} has no offset, so that it is read as UTC. Malaysian time is 8 hours ahead: end it with "
@@ -81,8 +82,8 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
             yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')
         if name is not None:
             seen.add(name)
-        if not item["unit"]["count"]:
-            message = f"The count of line {index + 1} is 0, and so is its amount."
+        if message := _judge_count(Decimal(item["unit"]["count"])):
+            message = f"The count of line {index + 1} {message}"
             yield Doubt("Count", f"{path}/unit/count", message)
         details: Sequence[JsonMapping] = item.get("taxDetails") or ()
         for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
@@ -93,6 +94,15 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
             elif tax.type in REGISTRATIONS and tax.type not in unregistered and tax.amount:
                 unregistered.add(tax.type)
                 yield from _find_unregistered(source, tax.type, f"{path}/taxDetails/{position}")
+
+
+def _judge_count(count: Decimal) -> str | None:
+    """Return the end of the message for a count that is probably wrong, or None."""
+    if not count:
+        return "is 0, and so is its amount."
+    if count_decimals(count.normalize()) > MOST_DECIMALS:
+        return f"should have at most {MOST_DECIMALS} decimals."
+    return None
 
 
 def _judge_rate(tax: Tax, day: date) -> str | None:

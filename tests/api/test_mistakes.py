@@ -145,6 +145,7 @@ WARNED = (
     Mistake(f"{LINE}/amount", 97, f"{LINE}/amount", "it is stored, and not sent to the portal"),
     Mistake("/lineItems", [line(), line()], "/lineItems/1/id", "Another line has the id"),
     Mistake(f"{LINE}/unit/count", 0, f"{LINE}/unit/count", "is 0, and so is its amount"),
+    Mistake(f"{LINE}/unit/count", 1.000001, f"{LINE}/unit/count", "at most 5 decimals"),
 )
 
 

@@ -5,7 +5,6 @@ Portal: 10.8, 12.4, 12.5, 14.3, 14.4
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 
 from service.documents.checks.rule import (
     CONSOLIDATED,
@@ -21,7 +20,7 @@ from service.documents.checks.rule import (
     require,
 )
 from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
-from service.documents.money import EXEMPT, AmountError, count_decimals
+from service.documents.money import EXEMPT, AmountError
 from service.documents.ubl import document, elements, lines, parties
 from service.documents.ubl.elements import get_object
 from service.json_types import JsonMapping, JsonObject
@@ -180,16 +179,6 @@ LINE_RULES = (
         is_warning=True,
     ),
     Rule("Activity", "/classifications", _find_activity, is_warning=True),
-    Rule(
-        "Count",
-        "/unit/count",
-        lambda place: (
-            isinstance(count := place.value("/unit/count"), Decimal)
-            and count_decimals(count.normalize()) > 5
-        ),
-        "The count of line {line} should have at most 5 decimals.",
-        is_warning=True,
-    ),
 )
 
 CLASSIFICATION_RULES = (
