@@ -282,6 +282,15 @@ def test_a_stored_line_is_the_origin_of_one_line_of_the_form() -> None:
     assert len(json_codec.dumps(body)) < 110_000
 
 
+def test_a_new_line_gets_an_id_that_no_other_line_has() -> None:
+    """The first of three stored lines was removed, and two were added."""
+    stored = {"lineItems": [{"id": str(number)} for number in (1, 2, 3)]}
+    fields = {f"/lineItems/{number}/origin": str(number + 1) for number in range(2)}
+    fields |= {f"/lineItems/{number}/description": "Tea" for number in (2, 3)}
+    body = build_body(fields, stored, ZoneInfo("UTC"))
+    assert [line["id"] for line in body["lineItems"]] == ["2", "3", "4", "5"]
+
+
 def test_lists_of_a_form_have_few_entries() -> None:
     fields = MultiDict({f"/a{number}/9/9/9/9": "x" for number in range(90)})
     fields.extend({f"/b{number}/99": "x" for number in range(90)})
