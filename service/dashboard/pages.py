@@ -334,6 +334,7 @@ def render_error(error: Exception, request: web.Request) -> web.Response:
         message=message,
         violations=body.get("errors", []),
         request_id=request[app_keys.REQUEST_ID],
+        own_page=request.path if app_keys.LINK in request else None,
     )
     for name in answer.headers.keys() & {"Allow", "Retry-After"}:
         response.headers[name] = answer.headers[name]

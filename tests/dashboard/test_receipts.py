@@ -103,6 +103,9 @@ async def test_a_second_pending_request_of_a_buyer_is_a_409(
     assert SENT in await receipt.ask(**first)
     assert WAITS in await receipt.ask(**second)
     assert receipt.statuses == [200, 409]
+    assert (
+        f'href="{receipt.path}"' in receipt.visitor.text and 'href="/"' not in receipt.visitor.text
+    )
     _, answer = await request_json(site, "GET", REQUESTS)
     (stored,) = answer["data"]
     path = f"{REQUESTS}/{stored['id']}"
