@@ -29,7 +29,7 @@ from service.http.idempotency import handle_idempotency_key
 from service.http.limits import UPLOAD, Upload
 from service.http.requests import header
 from service.json_types import JsonObject
-from service.monitoring.metrics import REQUEST_TIMES
+from service.monitoring.metrics import count_response
 
 #: Routes that need no key. All others below API need one. Pages of the dashboard need a session.
 OPEN = {
@@ -197,7 +197,5 @@ def _route(request: web.Request) -> str:
 
 def _log(request: web.Request, route: str, status: int, began: float, trace_id: str) -> None:
     seconds = time.perf_counter() - began
-    REQUEST_TIMES.observe(
-        request.method if request.method in METHODS else "?", route, status, seconds
-    )
+    count_response(request.method if request.method in METHODS else "?", route, status, seconds)
     request.app[ACCESS_LOG].add(request, route, status, seconds, trace_id)
