@@ -1,5 +1,6 @@
 """Messages about the environment of a command: what is wrong, and what the operator can do."""
 
+import csv
 import errno
 import re
 import socket
@@ -22,66 +23,10 @@ DATABASE_ERRORS = (
     ssl.SSLError,
     TimeoutError,
 )
-#: Class and message of an error -> what is wrong, with what cures it. The first match counts.
-_MESSAGES: dict[tuple[type[BaseException], str], str] = {
-    (asyncpg.ClientConfigurationError, r"(?P<problem>.*?)\.?$"): (
-        "{problem}. The URL must have the form postgresql://user:password@host:port/database."
-    ),
-    (ConnectionRefusedError, ""): (
-        "No PostgreSQL answers at {place}. Start it, or correct host and port."
-    ),
-    (socket.gaierror, ""): "The host {host} is unknown. Correct its name.",
-    (TimeoutError, ""): "PostgreSQL at {place} does not answer. Check host, port and firewall.",
-    (ssl.SSLCertVerificationError, ""): (
-        "The certificate of PostgreSQL at {place} is not trusted ({error.verify_message}). "
-        "Correct the host, or sslrootcert in the URL."
-    ),
-    (ConnectionError, "rejected SSL upgrade"): (
-        "No PostgreSQL with TLS answers at {place}. Correct host and port, or sslmode in the URL."
-    ),
-    (OSError, ""): "PostgreSQL at {place} cannot be reached ({why}). Check host and network.",
-    (asyncpg.InvalidCatalogNameError, ""): (
-        'There is no database "{name}" at {place}. Correct its name, or create it: '
-        'create database "{name}";'
-    ),
-    (asyncpg.InvalidAuthorizationSpecificationError, ""): (
-        "PostgreSQL refuses the login {user}. Correct user and password."
-    ),
-    (asyncpg.TooManyConnectionsError, ""): (
-        "PostgreSQL has no free connection. Lower POOL_SIZE, or raise max_connections or "
-        "the connection limit of the login."
-    ),
-    (asyncpg.CannotConnectNowError, ""): (
-        "PostgreSQL is starting or shutting down. Try again in a moment."
-    ),
-    (asyncpg.PostgresError, r'permission denied to set role "(?P<role>\w+)"'): (
-        "The login {user} may not act as {role}. Run as the owner of the database: "
-        "grant {role} to {user};"
-    ),
-    (asyncpg.PostgresError, r'role "(?P<role>einvoice_\w+)" does not exist'): (
-        "The role {role} is missing, so the database was not migrated. "
-        "Run `run.py migrate` with DATABASE_OWNER_URL."
-    ),
-    (
-        asyncpg.PostgresError,
-        r'must be (?:a )?(?:member of|able to SET ROLE)(?: role)? "?einvoice_\w+"?',
-    ): (
-        "The login {user} does not belong to the roles of the service, which another "
-        "database of the server created. Run as a superuser: "
-        "grant einvoice_service, einvoice_across to {user} with admin option;"
-    ),
-    (asyncpg.PostgresError, "permission denied to create role"): (
-        "The login {user} may not create roles. Run: alter role {user} createrole;"
-    ),
-    (asyncpg.PostgresError, "permission denied for database"): (
-        'The login {user} may not connect. Run: grant connect on database "{name}" to {user};'
-    ),
-    (asyncpg.PostgresError, "permission denied for schema|must be owner of"): (
-        "The login {user} may not migrate the database. "
-        "Set DATABASE_OWNER_URL to a login that owns it."
-    ),
-    (BaseException, ""): "The database cannot be used: {text}",
-}
+_TABLE = Path(__file__).with_suffix(".csv").read_text("utf-8").splitlines()
+#: The class of an error, a pattern of its text, and what is wrong, with what cures it. The first
+#: match counts.
+_, *_MESSAGES = csv.reader(_TABLE)
 _PORTS = {
     errno.EADDRINUSE: "another program uses it",
     errno.EACCES: "it needs the rights of root",
@@ -102,10 +47,11 @@ def describe_database_error(error: BaseException, variable: str, url: str) -> st
         "user": user,
         "name": parts.path.strip("/") or user,
     }
+    kinds = {kind.__name__ for kind in type(error).__mro__}
     found = (
         wording.format(**facts, **match.groupdict())
-        for (kind, pattern), wording in _MESSAGES.items()
-        if isinstance(error, kind) and (match := re.search(pattern, text))
+        for kind, pattern, wording in _MESSAGES
+        if kind in kinds and (match := re.search(pattern, text))
     )
     return f"{variable}: {next(found)}"
 
