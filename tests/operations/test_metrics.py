@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from service.monitoring import gauges
-from service.monitoring.metrics import BUCKETS, REGISTRY, count_response
+from service.monitoring.metrics import REGISTRY, count_response
 from service.version import VERSION
 from tests.api_invoices import create_invoice, create_submitted_invoice, create_valid_invoice
 from tests.api_requests import request_json, submit
@@ -134,8 +134,7 @@ def test_times_are_in_the_buckets_of_their_size() -> None:
     requests = [(key[-1], n) for key, n in samples.items() if key[0] == "einvoice_requests_total"]
     assert requests == [("200", 3), ("204", 1)]
     times = "einvoice_request_duration_seconds"
-    bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
-    counts = [samples[f"{times}_bucket", "GET", "/x", "2xx", bound] for bound in bounds]
+    counts = [n for key, n in samples.items() if key[0] == f"{times}_bucket"]
     assert counts[:3] == [1, 2, 3] and counts[-2:] == [3, 4]
     assert samples[f"{times}_sum", "GET", "/x", "2xx"] == pytest.approx(31.0301)
 
