@@ -3,7 +3,10 @@
 import re
 from collections.abc import Container, Iterable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from ..document import (
     GENERAL_PUBLIC,
@@ -30,7 +33,6 @@ CITY = "PostalAddress.CityName"
 STATE = "PostalAddress.CountrySubentityCode"
 PHONE = "Contact.Telephone"
 EMAIL = "Contact.ElectronicMail"
-ACTIVITY = "AccountingSupplierParty.Party.IndustryClassificationCode"
 
 
 class Rule(NamedTuple):
@@ -46,39 +48,20 @@ class Rule(NamedTuple):
     attribute: str = "_"
 
 
-INVOICE_RULES = (
-    Rule("ID", "Invoice number is required"),
-    Rule("DocumentCurrencyCode", "Currency code is required", "CF378"),
-    Rule(ACTIVITY, "MSIC code is required"),
-    Rule(ACTIVITY, "Business activity description is required", "", r"(?s).{1,300}", "name"),
-)
-PARTY_RULES = (
-    Rule("PartyLegalEntity.RegistrationName", "Name is not valid", "CF334/CF333"),
-    Rule(COUNTRY, "Country is required", "CF336/CF337"),
-    Rule(CITY, "City is required", "CF339/CF340"),
-    Rule(STATE, "State is required", "CF342/CF343"),
-    Rule("PostalAddress.AddressLine.Line", "Address line 1 is required", "CF345/CF346"),
-    Rule(PHONE, "Contact number is required", "CF348/CF349"),
-    Rule(PHONE, "Contact number is not valid", "CF410", r"\+?[0-9]+"),
-    Rule(PHONE, "Contact number has not 8 to 20 characters", "CF366", r".{8,20}"),
-    Rule(EMAIL, "E-mail is not one address without blanks", "CF403", r"[^\s,;]*"),
-    Rule(EMAIL, "E-mail is not valid", "CF404", r"([^@.]+(\.[^@.]+)*@[^@.]+(\.[^@.]+)+)?"),
-)
+class Tables(msgspec.Struct):
+    """Rules of an invoice and of its parties, and of an identification by its scheme."""
+
+    invoice: list[Rule]
+    party: list[Rule]
+    identifications: dict[str, tuple[str, str]]  # form of the value, codes of a violation
+
+
+TABLES = msgspec.json.decode(Path(__file__).with_name("core_fields.json").read_bytes(), type=Tables)
 #: (path, text) that a party may have if its first address line is NA, and as the general public of
 #: a consolidated document. Portal: 10.13
 OPTIONAL_WITH_NA = {(CITY, ""), (COUNTRY, "")}
 OPTIONAL_FOR_PUBLIC = OPTIONAL_WITH_NA | {(STATE, "")}
 
-#: Scheme of an identification -> form of its value, codes of a violation.
-IDENTIFICATIONS = {
-    "TIN": (r".{1,14}", "/CF358"),
-    "BRN": (r".{1,20}", ""),
-    "NRIC": (r"[0-9]{12}|NA", "CF324"),
-    "PASSPORT": (r".{1,12}", ""),
-    "ARMY": (r".{1,12}", ""),
-    "SST": (r"[A-Za-z0-9;-]{1,35}", ""),
-    "TTX": (r"[A-Za-z0-9-]{1,17}", "CF407"),
-}
 INCOTERMS = r"[A-Za-z0-9]{0,3}"
 
 
@@ -86,7 +69,7 @@ def check(document: UblDocument, now: float, oldest: float) -> list[Finding]:
     """Return all findings. A document may be issued from `oldest` to `now`, in Unix seconds."""
     return [
         *check_times(document, now, oldest),
-        *check_rules(document.invoice, "", INVOICE_RULES),
+        *check_rules(document.invoice, "", TABLES.invoice),
         *check_texts(document),
         *check_incoterms(document),
         *check_party(document, document.supplier),
@@ -131,7 +114,7 @@ def check_texts(document: UblDocument) -> Iterator[Finding]:
 
 def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     accepted = find_accepted_texts(document, party)
-    yield from check_rules(party.node, f"{party.root}.", PARTY_RULES, accepted)
+    yield from check_rules(party.node, f"{party.root}.", TABLES.party, accepted)
     yield from check_identifications(party)
     yield from check_address(party)
 
@@ -177,7 +160,7 @@ def check_identifications(party: UblParty) -> Iterator[Finding]:
     if sum(scheme in IDENTITY_SCHEMES for scheme, _ in party.identifications) != 1:
         yield make_finding(path, "Exactly one of BRN, NRIC, PASSPORT and ARMY is required")
     for scheme, text in party.identifications:
-        form, codes = IDENTIFICATIONS.get(scheme, (None, ""))
+        form, codes = TABLES.identifications.get(scheme, (None, ""))
         if form is None:
             yield make_finding(path, f"Scheme {scheme} is not known")
         elif text and not re.fullmatch(form, text):
