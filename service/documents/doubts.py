@@ -7,35 +7,37 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from service.documents.money import LineAmounts, Tax, count_decimals
 from service.documents.ubl.document import is_self_billed
 from service.documents.ubl.parties import COLUMNS, NOT_GIVEN
 from service.json_types import JsonMapping
 
-SALES, SERVICE, TOURISM, LOW_VALUE, NOT_APPLICABLE = "01", "02", "03", "05", "06"
-#: Tax type -> (rate in per cent, the day from which it is legal). Sources: Sales Tax (Rates of Tax)
-#: Order 2018; Service Tax (Rate of Tax) Order 2018 and its amendment of 2024; Sales Tax (Rate of
-#: Tax for Low Value Goods) Order 2023. Other types are not judged.
-RATES = {
-    SALES: ((Decimal(5), date(2018, 9, 1)), (Decimal(10), date(2018, 9, 1))),
-    SERVICE: ((Decimal(6), date(2018, 9, 1)), (Decimal(8), date(2024, 3, 1))),
-    LOW_VALUE: ((Decimal(10), date(2024, 1, 1)),),
-    NOT_APPLICABLE: ((Decimal(0), date.min),),
-}
-NAMES = {
-    SALES: "Sales tax",
-    SERVICE: "Service tax",
-    LOW_VALUE: "Sales tax on low value goods",
-    NOT_APPLICABLE: "The tax type 06 (not applicable)",
-}
-#: Tax type -> (name, member of a supplier with the registration).
-REGISTRATIONS = {
-    SALES: ("sales tax", "sstRegistrationNumber"),
-    SERVICE: ("service tax", "sstRegistrationNumber"),
-    TOURISM: ("tourism tax", "tourismTaxRegistrationNumber"),
-}
+TOURISM = "03"
+
+
+class TaxType(msgspec.Struct, frozen=True):
+    """A tax type with its legal rates, in per cent from a day on. Without any it is not judged.
+
+    Of a tax that suppliers register for, `registered` is the name, and `registration` the member
+    of a supplier with its number.
+    """
+
+    name: str = ""
+    rates: tuple[tuple[Decimal, date], ...] = ()
+    registered: str = ""
+    registration: str = ""
+
+
+#: Sources of the rates: Sales Tax (Rates of Tax) Order 2018; Service Tax (Rate of Tax) Order 2018
+#: and its amendment of 2024; Sales Tax (Rate of Tax for Low Value Goods) Order 2023.
+_FILE = Path(__file__).with_name("tables") / "tax_rates.json"
+TAX_TYPES = msgspec.json.decode(_FILE.read_bytes(), type=dict[str, TaxType])
+OTHER = TaxType()
 NO_NUMBER = ("", NOT_GIVEN)
 MOST_DECIMALS = 5  # of a count
 _OFFSET = re.compile(r"([Zz]|[+-][0-9]{2}:?[0-9]{2})$")
@@ -87,13 +89,14 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
             yield Doubt("Count", f"{path}/unit/count", message)
         details: Sequence[JsonMapping] = item.get("taxDetails") or ()
         for position, (detail, tax) in enumerate(zip(details, amounts.taxes, strict=True)):
+            kind = TAX_TYPES.get(tax.type, OTHER)
             has_percentage = "percentage" in detail.get("taxRate", {})
-            if has_percentage and (message := _judge_rate(tax, day)):
+            if has_percentage and (message := _judge_rate(tax, kind, day)):
                 place = f"{path}/taxDetails/{position}/taxRate/percentage"
                 yield Doubt("TaxRate", place, message)
-            elif tax.type in REGISTRATIONS and tax.type not in unregistered and tax.amount:
+            elif kind.registered and tax.type not in unregistered and tax.amount:
                 unregistered.add(tax.type)
-                yield from _find_unregistered(source, tax.type, f"{path}/taxDetails/{position}")
+                yield from _find_unregistered(source, kind, f"{path}/taxDetails/{position}")
 
 
 def _judge_count(count: Decimal) -> str | None:
@@ -105,24 +108,24 @@ def _judge_count(count: Decimal) -> str | None:
     return None
 
 
-def _judge_rate(tax: Tax, day: date) -> str | None:
+def _judge_rate(tax: Tax, kind: TaxType, day: date) -> str | None:
     """Return the message for a percentage that is not legal on a day, or None."""
     if tax.percentage is None:
         return None
     if tax.type == TOURISM and tax.percentage:
         return "Tourism tax is an amount per night (perUnitAmount), not a percentage."
-    legal = [rate for rate, since in RATES.get(tax.type, ()) if since <= day]
+    legal = [rate for rate, since in kind.rates if since <= day]
     if not legal or tax.percentage in legal:
         return None
     meant = [rate for rate in legal if rate and rate == tax.percentage * 100]
     hint = f" Did you mean {meant[0]}?" if meant else ""
     rates = " or ".join(f"{rate} %" for rate in legal)
-    return f"{NAMES[tax.type]} has a rate of {rates}, not {tax.percentage:f} %.{hint}"
+    return f"{kind.name} has a rate of {rates}, not {tax.percentage:f} %.{hint}"
 
 
-def _find_unregistered(source: JsonMapping, kind: str, place: str) -> Iterator[Doubt]:
+def _find_unregistered(source: JsonMapping, kind: TaxType, place: str) -> Iterator[Doubt]:
     """Yield the doubt about a tax whose supplier may not be registered for it."""
-    name, member = REGISTRATIONS[kind]
+    name, member = kind.registered, kind.registration
     column = COLUMNS[f"/{member}"]
     if not is_self_billed(source):
         message = f"The document has {name}, but the company has no {column}."
