@@ -48,15 +48,10 @@ class Rule(NamedTuple):
     attribute: str = "_"
 
 
-class Tables(msgspec.Struct):
-    """Rules of an invoice and of its parties, and of an identification by its scheme."""
-
-    invoice: list[Rule]
-    party: list[Rule]
-    identifications: dict[str, tuple[str, str]]  # form of the value, codes of a violation
-
-
-TABLES = msgspec.json.decode(Path(__file__).with_name("core_fields.json").read_bytes(), type=Tables)
+_FILE = Path(__file__).with_name("core_fields.json")
+#: The rules of an invoice, of a party, and of an identification by its scheme.
+RULES = msgspec.json.decode(_FILE.read_bytes(), type=dict[str, list[Rule]])
+IDENTIFICATIONS = {rule.path: rule for rule in RULES["identification"]}
 #: (path, text) that a party may have if its first address line is NA, and as the general public of
 #: a consolidated document. Portal: 10.13
 OPTIONAL_WITH_NA = {(CITY, ""), (COUNTRY, "")}
@@ -69,7 +64,7 @@ def check(document: UblDocument, now: float, oldest: float) -> list[Finding]:
     """Return all findings. A document may be issued from `oldest` to `now`, in Unix seconds."""
     return [
         *check_times(document, now, oldest),
-        *check_rules(document.invoice, "", TABLES.invoice),
+        *check_rules(document.invoice, "", RULES["invoice"]),
         *check_texts(document),
         *check_incoterms(document),
         *check_party(document, document.supplier),
@@ -114,7 +109,7 @@ def check_texts(document: UblDocument) -> Iterator[Finding]:
 
 def check_party(document: UblDocument, party: UblParty) -> Iterator[Finding]:
     accepted = find_accepted_texts(document, party)
-    yield from check_rules(party.node, f"{party.root}.", TABLES.party, accepted)
+    yield from check_rules(party.node, f"{party.root}.", RULES["party"], accepted)
     yield from check_identifications(party)
     yield from check_address(party)
 
@@ -160,11 +155,11 @@ def check_identifications(party: UblParty) -> Iterator[Finding]:
     if sum(scheme in IDENTITY_SCHEMES for scheme, _ in party.identifications) != 1:
         yield make_finding(path, "Exactly one of BRN, NRIC, PASSPORT and ARMY is required")
     for scheme, text in party.identifications:
-        form, codes = TABLES.identifications.get(scheme, (None, ""))
-        if form is None:
+        rule = IDENTIFICATIONS.get(scheme)
+        if rule is None:
             yield make_finding(path, f"Scheme {scheme} is not known")
-        elif text and not re.fullmatch(form, text):
-            yield make_finding(path, f"{scheme} is not valid", codes)
+        elif text and not re.fullmatch(rule.form, text):
+            yield make_finding(path, rule.message, rule.codes)
 
 
 def check_address(party: UblParty) -> Iterator[Finding]:
