@@ -1,11 +1,12 @@
 """Client of the portal: one method for each operation, one exception class for each failure."""
 
+import asyncio
 import copy
 import io
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,11 +22,13 @@ from service.portal.documents import Document
 from service.portal.errors import LoginRefused, PortalError, TruncatedListing, Unclear
 from service.portal.listings import Listing, ListingPage, RetryPage
 from service.portal.logins import Login, RateLimiter, RefusedLogins, Tokens
-from service.portal.open_submission import Send, connect_submission
 from service.portal.responses import PortalResponse, SubmissionReceipt
 from service.portal.transport import BeforeBytes, Request, Transport, portal_session
 
 __all__ = ["Portal", "portal_session"]
+
+#: Writes the request of a connected submission, after a check, and returns the receipt.
+Send = Callable[[Callable[[], None]], Awaitable[SubmissionReceipt]]
 
 T = TypeVar("T")
 
@@ -108,12 +111,45 @@ class Portal(Transport):
             await self._tokens.get(tin, login)
             await self._tokens.admit("submit", tin, login)
 
-    def open_submission(self, tin: str, body: bytes) -> AbstractAsyncContextManager[Send]:
-        """Connect for a submission and yield the function that writes it. Call `ready` before.
+    @asynccontextmanager
+    async def open_submission(self, tin: str, body: bytes) -> AsyncIterator[Send]:
+        """Start a submission, and yield `send(check)` when it is connected, including TLS.
 
-        Raises NotSent, or the error of a login, if there is no connection.
+        Call `ready` before. Raises NotSent, or the error of a login, if there is no connection. A
+        request that was not sent when the block ends is abandoned and its connection closed.
+
+        `check()` runs immediately before the first byte, and again before a second request that a
+        401 causes, which is connected before its check too. If it raises NotSent, nothing is sent.
+        If the request has failed since it was connected, by a timeout for example, `send` raises
+        its error.
         """
-        return connect_submission(partial(self.submit, tin, body, admitted=True))
+        is_connected = asyncio.Event()
+        go: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
+
+        async def hold() -> None:
+            is_connected.set()
+            check = await go
+            check()
+
+        async def send(check: Callable[[], None]) -> SubmissionReceipt:
+            if not go.done():
+                go.set_result(check)
+            return await request
+
+        request = asyncio.create_task(self.submit(tin, body, before_bytes=hold, admitted=True))
+        connected = asyncio.create_task(is_connected.wait())
+        try:
+            await asyncio.wait({request, connected}, return_when=asyncio.FIRST_COMPLETED)
+            if request.done():
+                request.result()
+            yield send
+        finally:
+            connected.cancel()
+            request.cancel()
+            await asyncio.wait({request})
+            # Mark the error as retrieved: it was raised, or the request was abandoned.
+            if not request.cancelled():
+                request.exception()
 
     async def submit(
         self,

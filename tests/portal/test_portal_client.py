@@ -26,7 +26,7 @@ import pytest
 
 from service.config import Config, read_config
 from service.portal import listings, responses, transport
-from service.portal.client import Portal, portal_session
+from service.portal.client import Portal, Send, portal_session
 from service.portal.documents import MOST_PAGE_ROWS, Document
 from service.portal.errors import (
     Duplicate,
@@ -37,7 +37,6 @@ from service.portal.errors import (
     Throttled,
     Unclear,
 )
-from service.portal.open_submission import Send
 from service.portal.responses import UNREADABLE_REASONS, SubmissionReceipt
 from tests.conftest import until
 from tests.harness.paths import DOCUMENTS

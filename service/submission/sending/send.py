@@ -14,9 +14,9 @@ from service.documents.ubl import document
 from service.errors import make_reason
 from service.monitoring.metrics import SUBMISSION_MOVES
 from service.offload import offload
+from service.portal.client import Send
 from service.portal.clock import ClockReading
 from service.portal.errors import LoginRefused, NotSent, PortalError, Refused, Throttled, Unclear
-from service.portal.open_submission import Send
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.machine import state_machine
