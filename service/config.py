@@ -12,7 +12,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
 
@@ -37,8 +37,7 @@ class ConfigError(OperatorError):
     """Invalid or missing variables, one per line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parser:
+class Parser(NamedTuple):
     """A type of values: `read` raises ValueError, `allowed` describes the valid texts.
 
     The text of a secret can be in a file, which the variable with the suffix _FILE names.
@@ -49,8 +48,7 @@ class Parser:
     is_secret: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """The environment variable of a field of Config.
 
     `needs` are fields that must be set if this one is. docs/configuration.md describes it.

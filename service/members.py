@@ -7,7 +7,6 @@ not sent to the portal.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -46,16 +45,14 @@ class Unknown(NamedTuple):
         return f"{self.path}/{json_codec.escape_pointer(name)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(NamedTuple):
     """The entries of an array, of which there may be `most`."""
 
     shape: "Shape"
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(NamedTuple):
     """The members of an object, which has no others if it is closed."""
 
     known: frozenset[str]

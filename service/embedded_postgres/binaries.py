@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 OLDEST = 15  # The oldest major version on which the statements run.
 INSTALLED = (
@@ -25,8 +26,7 @@ class EmbeddedError(Exception):
     """The embedded PostgreSQL cannot run; the message tells the operator what to do."""
 
 
-@dataclass(frozen=True)
-class Programs:
+class Programs(NamedTuple):
     """An installation of PostgreSQL. `version` is the output of `postgres --version`."""
 
     bin: Path

@@ -11,8 +11,8 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 MOST_APART = timedelta(seconds=60)  # the largest permitted difference
 MEASURE_PAUSE = 3.0  # seconds between two measurements that a difference causes
@@ -22,8 +22,7 @@ LONGEST_MEASUREMENT = 15.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(NamedTuple):
     """The time that a clock showed at `taken_at`, in monotonic seconds of this process."""
 
     shown: datetime

@@ -24,6 +24,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from service.config import Config
 from service.db.connections import TRANSIENT_DB_ERRORS, Connection
@@ -50,8 +51,7 @@ CROWDED = "The portal's rate limit for this operation is exhausted. Try again in
 SHARE_USED = "The company's share of the portal's rate limit is exhausted. Try again in a moment."
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(NamedTuple):
     """A limit of requests per time, for a client id or for each taxpayer that it represents.
 
     `alone` is the number for one taxpayer while no other waits: two thirds of fewer than 30

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from service import json_codec
 from service.json_types import Json, JsonObject
@@ -66,8 +66,7 @@ _PAIR = re.compile(
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class SubmissionReceipt:
+class SubmissionReceipt(NamedTuple):
     """The immediate response to a submission. Portal: 4.2
 
     A number in neither `accepted` nor `rejected` is unaccounted for.
