@@ -52,11 +52,9 @@ class EventLoopMonitor(threading.Thread):
             beat = self._beat
             if time.monotonic() - beat > self._seconds and beat != reported:
                 reported = beat
+                stack = traceback.format_stack(sys._current_frames().get(self._thread), limit=12)
                 log.warning(
                     "The event loop has been blocked for %.1f s:\n%s",
                     time.monotonic() - beat,
-                    self._stack(),
+                    "".join(stack),
                 )
-
-    def _stack(self) -> str:
-        return "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=12))

@@ -10,17 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import NameOID
 
 DOCUMENT_SIGNING = x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12")
-#: Object identifier -> short names that the text of a name may use instead of its number.
+#: Object identifier -> short names, besides those of RFC 4514, that the text of a name may use.
 SHORT = {
-    NameOID.COMMON_NAME: "CN",
-    NameOID.COUNTRY_NAME: "C",
-    NameOID.ORGANIZATION_NAME: "O",
-    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
-    NameOID.LOCALITY_NAME: "L",
-    NameOID.STATE_OR_PROVINCE_NAME: "ST|S",
-    NameOID.STREET_ADDRESS: "STREET",
-    NameOID.DOMAIN_COMPONENT: "DC",
-    NameOID.USER_ID: "UID",
+    NameOID.STATE_OR_PROVINCE_NAME: "S",
     NameOID.SERIAL_NUMBER: "serialNumber|SERIALNUMBER",
     NameOID.ORGANIZATION_IDENTIFIER: "organizationIdentifier",
     NameOID.EMAIL_ADDRESS: "E|emailAddress",
@@ -54,9 +46,10 @@ def attribute_pattern(attribute: x509.NameAttribute) -> str:
 
     Its name may be short or a number, its value escaped or not.
     """
-    named = "|".join((re.escape(attribute.oid.dotted_string), SHORT.get(attribute.oid, "(?!)")))
-    escaped = attribute.rfc4514_string().partition("=")[2]
-    return f"(?:{named})=(?:{re.escape(str(attribute.value))}|{re.escape(escaped)})"
+    number, short = attribute.oid.dotted_string, SHORT.get(attribute.oid, "(?!)")
+    name, _, escaped = attribute.rfc4514_string().partition("=")
+    names = f"{re.escape(number)}|{re.escape(name)}|{short}"
+    return f"(?:{names})=(?:{re.escape(str(attribute.value))}|{re.escape(escaped)})"
 
 
 def verifying_key(certificate: x509.Certificate) -> RSAPublicKey | None:

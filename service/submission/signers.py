@@ -185,7 +185,7 @@ def configured(config: Config) -> certificate.Signer | None:
             own, key, config.signing_key_password, issuer_form=config.signing_issuer_form
         )
     except certificate.UnusableCredentials as error:
-        lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in error.violations]
+        lines = [f"{VARIABLE_OF[each['path']]}: {each['message']}" for each in error.more["errors"]]
         raise ConfigError("\n".join(lines)) from None
 
 

@@ -94,11 +94,11 @@ def read_pair(
     try:
         certificate = read_certificate(certificate_pem, issuer_form)
     except UnusableCredentials as error:
-        violations += error.violations
+        violations += error.more["errors"]
     try:
         key = read_key(key_pem, password)
     except UnusableCredentials as error:
-        violations += error.violations
+        violations += error.more["errors"]
     if certificate and now and certificate.not_after < now:
         wording = f"certificate expired on {certificate.not_after:%Y-%m-%d}."
         violations.append(violation("/certificate", "expired", wording))

@@ -35,12 +35,8 @@ _INTEGER, _OBJECT, _SEQUENCE = 0x02, 0x06, 0x30
 class UnusableCredentials(ValidationError):
     """An unusable certificate, key or password, with its violations."""
 
-    def __init__(self, violations: list[dict[str, str]]) -> None:
-        super().__init__(violations)
-        self.violations = violations
-
     def __str__(self) -> str:
-        return " ".join(each["message"] for each in self.violations)
+        return " ".join(each["message"] for each in self.more["errors"])
 
 
 def read_key(pem: str, password: str | None = None) -> rsa.RSAPrivateKey:
