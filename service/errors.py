@@ -159,7 +159,6 @@ class ValidationError(ApiError):
 
 
 def reject(violations: Sequence[Violation]) -> None:
-    """Raise ValidationError if there are violations."""
     if violations:
         raise ValidationError(violations)
 

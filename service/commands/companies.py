@@ -61,7 +61,6 @@ def add_key_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def require_company(database: Database, company_id: int) -> None:
-    """Raise OperatorError if there is no such company."""
     async with database.company(company_id) as conn:
         if await sql.issuer_get(conn, company_id=company_id) is None:
             raise OperatorError(f"There is no company {company_id}.")

@@ -91,7 +91,6 @@ class ConsolidationTerms(NamedTuple):
     msic: str = ""
 
     def get_day(self, invoice: Row) -> date:
-        """Return the day of a sale."""
         return invoice["issue_date"].astimezone(self.time_zone).date()
 
     def relaxes(self, day: date) -> bool:
@@ -236,7 +235,6 @@ def _find_refusal(invoice: Row, terms: ConsolidationTerms) -> tuple[str, str] | 
 def _find_line_refusal(
     invoice: Row, line_items: Sequence[JsonObject], terms: ConsolidationTerms
 ) -> tuple[str, str] | None:
-    """Return the refusal of an eligible invoice because of its lines, or None."""
     day = terms.get_day(invoice)
     if not terms.relaxes(day):
         business = Business(terms.msic, "SELF_BILLED" in terms.type)

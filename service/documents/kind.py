@@ -16,12 +16,10 @@ class DocumentKind:
 
     @property
     def title(self) -> str:
-        """Return the noun with an initial capital."""
         return self.noun.capitalize()
 
     @property
     def with_article(self) -> str:
-        """Return the noun with the indefinite article."""
         return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
 

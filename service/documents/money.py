@@ -80,7 +80,6 @@ class Tax(NamedTuple):
 
     @property
     def rate(self) -> TaxRate:
-        """The type and the rate."""
         return TaxRate(self.type, self.percentage, self.per_unit)
 
     @property

@@ -48,8 +48,6 @@ class CodeList(msgspec.Struct, rename={"table": "list"}):
 
 
 class StateChange(msgspec.Struct):
-    """Why a document is cancelled or rejected."""
-
     reason: str = "By the sandbox"
 
 
@@ -85,7 +83,6 @@ def serve(method: str, path: str, body: object = None) -> Callable[[Function], F
 
 
 def require_known(name: str, value: str, known: Collection[str]) -> None:
-    """Raise ValueError if the value of a member is not a known one."""
     if value not in known:
         raise ValueError(f"{name} must be one of {sorted(known)}.")
 
@@ -220,7 +217,6 @@ def reset(sandbox: Sandbox) -> Body:
 
 @serve("GET", "calls")
 def show_calls(sandbox: Sandbox) -> Body:
-    """Return the counts of requests, responses and errors."""
     calls: dict[str, int] = {}
     answers: dict[str, dict[str, int]] = {}
     last_submit_at = None
@@ -250,7 +246,6 @@ async def show_ledger(request: web.Request) -> web.Response:
 
 
 def show_document(row: Row) -> Body:
-    """Return one document of the ledger."""
     validated_at = row["validated_at"]
     plain = ("sequence", "uuid", "number", "type", "taxpayer", "status", "sha256")
     return {

@@ -16,7 +16,6 @@ Body = dict[str, Any]
 def answer(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Return a JSON response."""
     return web.Response(
         body=encode(value), status=status, headers=headers, content_type="application/json"
     )
@@ -122,5 +121,4 @@ def bad_argument(target: str, message: str) -> Refusal:
 
 
 def not_found(what: str, target: str | None) -> Refusal:
-    """Return the refusal of a request for something unknown."""
     return refusal(404, "NotFound", f"The requested {what} was not found.", target)

@@ -53,7 +53,6 @@ class Database(sqlite3.Connection):
         self.executescript((FOLDER / "schema.sql").read_text("utf-8"))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the function that runs a statement with named values."""
         if name not in STATEMENTS:
             raise AttributeError(name)
         kind, text = STATEMENTS[name]

@@ -88,7 +88,6 @@ async def delay(injection: Injection) -> web.Response:
 
 
 async def drip(injection: Injection) -> web.StreamResponse:
-    """Send the response body byte by byte."""
     stream, body = await injection.start_stream(), injection.body
     for byte in body:
         await stream.write(bytes((byte,)))
@@ -97,7 +96,6 @@ async def drip(injection: Injection) -> web.StreamResponse:
 
 
 async def truncate(injection: Injection) -> web.StreamResponse:
-    """Send half of the response body and close the connection."""
     stream, body = await injection.start_stream(), injection.body
     await stream.write(body[: len(body) // 2])
     if transport := injection.call.request.transport:
@@ -145,12 +143,10 @@ async def refuse(injection: Injection) -> NoReturn:
 
 
 async def refuse_payload(injection: Injection) -> NoReturn:
-    """Refuse the request as a repetition of an earlier one."""
     raise duplicate_payload(injection.order.retry_after or 600)
 
 
 async def refuse_issuer(injection: Injection) -> NoReturn:
-    """Refuse the request because of the issuer of its documents."""
     raise mismatch(injection.call.sandbox.controls.mismatch_status)
 
 

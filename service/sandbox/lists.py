@@ -149,7 +149,6 @@ def list_notifications(call: Call) -> Body:
 
 
 def show_notification(row: Row) -> Body:
-    """Return a notification in the published shape."""
     name, at = NOTIFICATION_TYPES[row["kind"]], instant(row["at"])
     document = f"{get_names('document_types')[row['document_type']]} {row['number']}"
     number = f"{row['sequence']}{row['kind']:>02}"

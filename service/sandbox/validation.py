@@ -44,7 +44,6 @@ STEPS = (
 
 
 async def validate_due(sandbox: Sandbox) -> None:
-    """Validate all documents whose processing time is over."""
     while not sandbox.controls.stuck:
         rows = sandbox.db.document_due(now=sandbox.now(), size=CHUNK)
         if not rows:

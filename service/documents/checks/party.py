@@ -47,7 +47,6 @@ SHORT_POSTCODE = "Postcode"
 
 
 def find_party_places(case: Case) -> Iterator[Place]:
-    """Yield the supplier and the buyer."""
     both = document.get_parties(case.source, case.issuer)
     for side, (role, party) in enumerate(zip(("supplier", "buyer"), both, strict=False)):
         is_issuer = case.self_billed == (side == 1)

@@ -82,7 +82,6 @@ def check_buyer(buyer: JsonObject, at: datetime) -> list[CheckFinding]:
 def _apply_rules(
     rules: Iterable[Rule], places: Iterable[Place], day: date
 ) -> Iterator[CheckFinding]:
-    """Yield the violations of the rules that apply on a day."""
     current = [rule for rule in rules if rule.since <= day]
     for place in places:
         for rule in current:

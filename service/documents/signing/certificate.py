@@ -64,13 +64,10 @@ class Certificate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Signer:
-    """A certificate with its private key."""
-
     certificate: Certificate
     key: rsa.RSAPrivateKey
 
     def can_sign(self) -> bool:
-        """Return whether the certificate's public key verifies a signature of the key."""
         public = self.certificate.public_key
         assert isinstance(public, rsa.RSAPublicKey)  # as read_certificate has checked
         return can_sign(self.key, public)
@@ -132,7 +129,6 @@ def read_certificate(pem: str, issuer_form: str = DEFAULT_FORM) -> Certificate:
 
 
 def load_certificate(der: bytes, issuer_form: str = DEFAULT_FORM) -> Certificate:
-    """Return the certificate of DER bytes."""
     return _extract_facts(x509.load_der_x509_certificate(der), issuer_form)
 
 

@@ -114,7 +114,6 @@ def can_sign(key: rsa.RSAPrivateKey, public: rsa.RSAPublicKey) -> bool:
 
 
 def make_error(path: str, rule: str, message: str) -> UnusableCredentials:
-    """Return the error of one violation."""
     return UnusableCredentials([violation(path, rule, message)])
 
 

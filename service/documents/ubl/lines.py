@@ -57,7 +57,6 @@ def _build_classifications(item: JsonMapping) -> Element:
 
 
 def build_adjustment(is_charge: bool, given: Adjustment, currency: str) -> JsonObject:
-    """Build a discount or a charge."""
     return entry(
         ChargeIndicator=value(is_charge),
         AllowanceChargeReason=optional(given.reason, 300),

@@ -146,6 +146,5 @@ def has_own_identity(party: UblParty, sandbox: Sandbox) -> bool:
 
 
 def at_tin(party: UblParty, code: str | None, message: str) -> Finding:
-    """Return a finding about the TIN of a party."""
     found = finding_at(party.root, code, f"{message} - {party.role}")
     return Finding(code, found.message, "TIN", found.path)

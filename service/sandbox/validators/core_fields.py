@@ -199,7 +199,6 @@ def check_lines(document: UblDocument) -> Iterator[Finding]:
 
 
 def check_exemptions(document: UblDocument) -> Iterator[Finding]:
-    """Yield a finding for each tax exemption without a reason."""
     name = "TaxExemptionReason"
     for prefix in ("", "InvoiceLine."):
         path = f"{prefix}TaxTotal.TaxSubtotal.TaxCategory"

@@ -129,7 +129,6 @@ class Signature:
 
 
 def check_time(signature: Signature) -> Iterator[Violation]:
-    """Check that the signing time is in the validity of the certificate."""
     path, certificate = f"{SIGNED}.SigningTime", signature.certificate
     if not signature.text(path):
         yield "DS303", path
@@ -268,7 +267,6 @@ def check_serial(signature: Signature, path: str, required: bool) -> Iterator[Vi
 
 
 def check_value(signature: Signature) -> Iterator[Violation]:
-    """Check the signature value against the key of the certificate."""
     text = signature.text("SignatureValue")
     key = signature.certificate and verifying_key(signature.certificate)
     if signature.certificate and key is None:
