@@ -6,9 +6,9 @@ not sent to the portal.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from service import json_codec
 from service.json_types import JsonMapping
@@ -28,6 +28,8 @@ SYNONYMS = {
 }
 
 Schema = JsonMapping
+#: Finds what a reference in a file of schemas refers to: a resolver of the package referencing.
+Resolver = Any
 
 
 class Unknown(NamedTuple):
@@ -79,37 +81,31 @@ def find_unknown(value: object, shape: Shape, path: str = "") -> Iterator[Unknow
                 yield from find_unknown(value[name], below, f"{path}/{name}")
 
 
-def make_shape(schemas: Mapping[str, Schema], stem: str, schema: Schema) -> Shape:
-    """Return the shape of values of a schema in the file `stem`, or None without known members."""
+def make_shape(resolver: Resolver, schema: Schema) -> Shape:
+    """Return the shape of values of a schema, or None without known members."""
     properties: dict[str, Shape] = {}
     is_closed = False
-    for part_stem, part in expand(schemas, stem, schema):
+    for scope, part in expand(resolver, schema):
         if "items" in part:
-            entry = make_shape(schemas, part_stem, part["items"])
+            entry = make_shape(scope, part["items"])
             return Entries(entry, part["maxItems"]) if entry else None
         is_closed |= part.get("additionalProperties") is False
         for name, member in part.get("properties", {}).items():
-            properties[name] = make_shape(schemas, part_stem, member)
+            properties[name] = make_shape(scope, member)
     shapes = tuple((name, shape) for name, shape in properties.items() if shape)
     if not properties and not is_closed:
         return None
     return Members(frozenset(properties), is_closed, shapes)
 
 
-def expand(
-    schemas: Mapping[str, Schema], stem: str, schema: Schema
-) -> Iterator[tuple[str, Schema]]:
-    """Yield a schema and the schemas that it includes, each with the file that it is in."""
-    yield stem, schema
+def expand(resolver: Resolver, schema: Schema) -> Iterator[tuple[Resolver, Schema]]:
+    """Yield a schema and the schemas that it includes, each with the resolver for its file."""
+    yield resolver, schema
     for part in schema.get("allOf", ()):
-        yield from expand(schemas, stem, part)
+        yield from expand(resolver, part)
     if "$ref" in schema:
-        file, _, pointer = schema["$ref"].partition("#")
-        target_stem = file.removesuffix(".json") or stem
-        target: Schema = schemas[target_stem]
-        for step in pointer.split("/")[1:]:
-            target = target[step]
-        yield from expand(schemas, target_stem, target)
+        target = resolver.lookup(schema["$ref"])
+        yield from expand(target.resolver, target.contents)
 
 
 def find_similar(name: str, known: frozenset[str]) -> str | None:

@@ -215,7 +215,7 @@ def careful_validator(name: str) -> Validator:
 @cache
 def body_shape(name: str) -> members.Shape:
     """Return the known members of the objects of a schema's bodies."""
-    return members.make_shape(ALL, name, ALL[name])
+    return members.make_shape(REGISTRY.resolver(f"{name}.json"), ALL[name])
 
 
 def find_violations(name: str, body: object) -> list[Violation]:

@@ -80,7 +80,8 @@ def _send_body(
 
 def make_body(name: str) -> dict[str, Any]:
     """Return a body with every member of a schema; those of the example have good values."""
-    body = merge(_fill(name, schema.ALL[name]), example(name))
+    resolver = schema.REGISTRY.resolver(f"{name}.json")
+    body = merge(_fill(resolver, schema.ALL[name]), example(name))
     for member in ("code", "adjustmentNoteCode"):
         if member in body:
             body[member] = CODE
@@ -96,18 +97,18 @@ def merge(full: Any, good: Any) -> Any:
     return good
 
 
-def _fill(stem: str, part: dict[str, Any]) -> Any:
+def _fill(resolver: members.Resolver, part: dict[str, Any]) -> Any:
     """Return a value with all that a part of a schema describes."""
-    parts = list(members.expand(schema.ALL, stem, part))
+    parts = list(members.expand(resolver, part))
     described = {name: each for _, each in parts for name, each in each.items()}
     if "properties" in described:
         return {
-            name: _fill(file, each)
-            for file, part in parts
+            name: _fill(scope, each)
+            for scope, part in parts
             for name, each in part.get("properties", {}).items()
         }
     if "items" in described:
-        return [_fill(*next((file, part["items"]) for file, part in parts if "items" in part))]
+        return [_fill(*next((scope, part["items"]) for scope, part in parts if "items" in part))]
     if choices := described.get("enum"):
         return choices[0]
     kind = described.get("type", "string")
