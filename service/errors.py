@@ -5,12 +5,13 @@ Imports no other module of the service but json_types.
 
 import csv
 import math
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from service.json_types import JsonObject
+from service.json_types import JsonMapping, JsonObject
 
 #: An entry of `errors` in the body of a response: path, rule and message.
 Violation = dict[str, str]
@@ -223,6 +224,21 @@ def describe_error(error: BaseException) -> str:
         getattr(error, "constraint_name", None),
     )
     return " ".join(name for name in names if name)
+
+
+def find_message(module: str, error: BaseException, text: str, facts: JsonMapping) -> str:
+    """Return the message about an error from the CSV file next to a module, which has its name.
+
+    Rows have the class of an error, a pattern of its text and a message; the first that fits counts. A message can contain facts, and groups of the pattern.
+    """
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    rows = csv.reader(Path(module).with_suffix(".csv").read_text("utf-8").splitlines())
+    found = (
+        message.format(**facts, **match.groupdict())
+        for kind, pattern, message in rows
+        if kind in kinds and (match := re.search(pattern, text))
+    )
+    return next(found)
 
 
 def format_traceback(error: BaseException) -> str:

@@ -1,8 +1,6 @@
 """Messages about the environment of a command: what is wrong, and what the operator can do."""
 
-import csv
 import errno
-import re
 import socket
 import ssl
 import tempfile
@@ -11,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from service.errors import OperatorError, describe_error
+from service.errors import OperatorError, describe_error, find_message
 
 #: Errors of PostgreSQL, or of a connection to it.
 DATABASE_ERRORS = (
@@ -23,10 +21,6 @@ DATABASE_ERRORS = (
     ssl.SSLError,
     TimeoutError,
 )
-_TABLE = Path(__file__).with_suffix(".csv").read_text("utf-8").splitlines()
-#: The class of an error, a pattern of its text, and what is wrong, with what cures it. The first
-#: match counts.
-_, *_MESSAGES = csv.reader(_TABLE)
 _PORTS = {
     errno.EADDRINUSE: "another program uses it",
     errno.EACCES: "it needs the rights of root",
@@ -47,13 +41,7 @@ def describe_database_error(error: BaseException, variable: str, url: str) -> st
         "user": user,
         "name": parts.path.strip("/") or user,
     }
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    found = (
-        wording.format(**facts, **match.groupdict())
-        for kind, pattern, wording in _MESSAGES
-        if kind in kinds and (match := re.search(pattern, text))
-    )
-    return f"{variable}: {next(found)}"
+    return f"{variable}: {find_message(__file__, error, text, facts)}"
 
 
 def check_port(host: str, port: int, owner: str = "") -> None:

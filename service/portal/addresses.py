@@ -4,13 +4,12 @@ Portal: 1.1
 """
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from urllib.parse import SplitResult, urlsplit
 
 from service.config import LOOPBACK, SETTINGS, Config
-from service.errors import describe_error
+from service.errors import describe_error, find_message
 
 #: Environment -> its address by field of Config. Portal: 1.1
 ENVIRONMENTS = {
@@ -76,7 +75,14 @@ async def find_problem(field: str, address: str, seconds: float, probe: Probe) -
         async with asyncio.timeout(seconds):
             await probe(urlsplit(address))
     except OSError as error:
-        return _describe(error, SETTINGS[field].variable, address)
+        facts = {
+            "variable": SETTINGS[field].variable,
+            "host": urlsplit(address).hostname,
+            "place": urlsplit(address).netloc,
+            "error": error,
+            "class": describe_error(error),
+        }
+        return find_message(__file__, error, "", facts)
     return None
 
 
@@ -91,33 +97,3 @@ async def connect(parts: SplitResult) -> None:
     port = parts.port or (443 if tls else 80)
     _, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
     writer.close()
-
-
-def _describe(error: OSError, variable: str, address: str) -> str:
-    """Return what an error of a connection means, and what to do about it."""
-    parts = urlsplit(address)
-    match error:
-        case socket.gaierror():
-            return (
-                f"The host {parts.hostname} is unknown. "
-                f"Correct {variable}, or the name service of this machine."
-            )
-        case ssl.SSLCertVerificationError():
-            return (
-                f"The certificate of {parts.netloc} is not trusted ({error.verify_message}). "
-                "Install the system's certificate authorities (ca-certificates), check this "
-                "machine's clock, and let no proxy open the connection."
-            )
-        case ssl.SSLError():
-            return f"{parts.netloc} does not speak TLS. Correct {variable}."
-        case ConnectionRefusedError():
-            return (
-                f"Nothing answers at {parts.netloc}. "
-                f"Correct {variable}, or permit outgoing connections to it."
-            )
-        case TimeoutError():
-            return (
-                f"{parts.netloc} does not answer. Permit outgoing connections to it in the "
-                "firewall; the service uses no proxy."
-            )
-    return f"A connection to {parts.netloc} fails ({describe_error(error)}). Correct {variable}."
