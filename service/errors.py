@@ -229,8 +229,8 @@ def describe_error(error: BaseException) -> str:
 def find_message(module: str, error: BaseException, text: str, facts: JsonMapping) -> str:
     """Return the message about an error from the CSV file next to a module, which has its name.
 
-    Rows have the class of an error, a pattern of its text and a message; the first that fits counts.
-    A message can contain facts, and groups of the pattern.
+    A row has the class of an error, a pattern of its text and a message, which can contain facts
+    and groups of the pattern. The first row that fits counts.
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     rows = csv.reader(Path(module).with_suffix(".csv").read_text("utf-8").splitlines())
