@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncpg
 
-from service.commands.command_line import CommandLine, add_company_option, print_json
+from service.commands.command_line import CommandLine, print_json
 from service.config import MAKE_SECRET_KEY, Config
 from service.db.encryption import DecryptionError, Vault
 from service.db.statements import sql
@@ -21,13 +21,6 @@ log = logging.getLogger(__name__)
 
 def register(line: CommandLine) -> None:
     parser = line.add("set-certificate", set_certificate)
-    add_company_option(parser)
-    for name, required, text in (
-        ("--certificate", True, "an X.509 certificate in PEM"),
-        ("--key", True, "its RSA private key in PEM"),
-        ("--password-file", False, "the password of an encrypted key"),
-    ):
-        parser.add_argument(name, type=Path, required=required, metavar="FILE", help=text)
     parser.add_argument(
         "--issuer-form",
         choices=certificate.ISSUER_FORMS,

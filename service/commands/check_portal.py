@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from service.commands.command_line import CommandLine, add_company_option
+from service.commands.command_line import CommandLine
 from service.commands.companies import find_comparable_companies
 from service.commands.reconcile import submission_context
 from service.config import Config
@@ -19,8 +19,7 @@ NO_COMPANIES = "No company has an API key yet: `run.py add-company`, then `run.p
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add("check-portal", _check_portal)
-    add_company_option(parser, "also check one company", required=False)
+    line.add("check-portal", _check_portal)
 
 
 async def _check_portal(config: Config, database: Database, company_id: int | None) -> None:

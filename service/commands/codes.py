@@ -37,7 +37,7 @@ assert set(LISTS.values()) <= codes.DESCRIPTIONS.keys()
 
 
 def register(line: CommandLine) -> None:
-    line.add("import-codes", import_codes).add_argument("files", nargs="+", metavar="FILE")
+    line.add("import-codes", import_codes)
 
 
 async def import_codes(

@@ -3,11 +3,18 @@
 import argparse
 import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from service import json_codec
+from service.json_types import JsonMapping
 from service.version import VERSION
 
 #: Runs a command with its arguments by name. A coroutine function runs on the database.
 Action = Callable[..., object]
+#: Command -> its arguments with the options of add_argument, in which those of `shared` are
+#: defaults. Of the arguments in `one of`, one must be given.
+_ARGUMENTS = json_codec.load_data(__file__)
 
 
 class CommandLine:
@@ -21,23 +28,28 @@ class CommandLine:
         self.commands = self.parser.add_subparsers(metavar="COMMAND")
 
     def add(self, name: str, action: Action) -> argparse.ArgumentParser:
-        """Add a command, which the docstring of its action describes, and return its parser.
+        """Add a command with its arguments, and return its parser.
 
-        Help lists the first sentence.
+        The docstring of its action describes it. Help lists the first sentence.
         """
         description = " ".join((action.__doc__ or "").split())
         summary = description.partition(". ")[0].removesuffix(".")
         parser = self.commands.add_parser(name, help=summary, description=description)
         parser.set_defaults(command=action)
+        _add_arguments(parser, _ARGUMENTS.get(name, {}))
         return parser
 
 
-def add_company_option(
-    parser: argparse.ArgumentParser, text: str = "the id of the company", required: bool = True
-) -> None:
-    parser.add_argument(
-        "--company", dest="company_id", type=int, required=required, metavar="ID", help=text
-    )
+def _add_arguments(parser: Any, arguments: JsonMapping) -> None:
+    """Add arguments to a parser, or to a group of one."""
+    for name, given in arguments.items():
+        if name == "one of":
+            _add_arguments(parser.add_mutually_exclusive_group(required=True), given)
+            continue
+        options = {**_ARGUMENTS["shared"].get(name, {}), **given}
+        if "type" in options:
+            options["type"] = _TYPES[options["type"]]
+        parser.add_argument(name, **options)
 
 
 def print_json(result: object) -> None:
@@ -45,12 +57,11 @@ def print_json(result: object) -> None:
     print(json.dumps(result, default=lambda at: at.isoformat(timespec="milliseconds")))
 
 
-def add_note_option(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add the required option --note, a text that is not blank."""
+def _read_note(text: str) -> str:
+    """Return a text that is not blank."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it must not be blank")
+    return text
 
-    def read(text: str) -> str:
-        if not text.strip():
-            raise argparse.ArgumentTypeError("it must not be blank")
-        return text
 
-    parser.add_argument("--note", required=True, metavar="TEXT", type=read, help=purpose)
+_TYPES = {"int": int, "file": Path, "note": _read_note}

@@ -1,11 +1,10 @@
 """Companies, their TINs, keys and audit log."""
 
-import argparse
 from collections.abc import Collection
 from datetime import UTC, datetime
 
 from service import json_codec, schema
-from service.commands.command_line import CommandLine, add_company_option, add_note_option
+from service.commands.command_line import CommandLine
 from service.config import Config
 from service.db.cells import claim_tin
 from service.db.statements import sql
@@ -24,40 +23,14 @@ NO_COMPANY = 0
 
 def register(line: CommandLine) -> None:
     parser = line.add("add-company", add_company)
-    parser.add_argument("--name", required=True)
-    parser.add_argument(
-        "--tin", dest="tin_code", required=True, metavar="TIN", help="its tax identification number"
-    )
     for name in FACTS[2:]:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
-    parser = line.add("verify-tin", verify_tin)
-    add_company_option(parser)
-    parser.add_argument("--tin", help="the TIN that was confirmed")
-    parser = line.add("share-tin", share_tin)
-    parser.add_argument("--tin", required=True)
-    add_note_option(parser, "why it is shared")
-    parser = line.add("unshare-tin", unshare_tin)
-    parser.add_argument("--tin", required=True)
-    parser = line.add("add-key", add_key)
-    add_company_option(parser)
-    add_key_options(parser)
-    parser = line.add("revoke-key", revoke_key)
-    parser.add_argument("key_id", metavar="KEY_ID")
-    parser = line.add("audit", _print_audit)
-    add_company_option(parser)
-    parser.add_argument(
-        "--last",
-        dest="most",
-        type=int,
-        default=100,
-        metavar="N",
-        help="number of entries, 100 by default",
-    )
-
-
-def add_key_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default="", help="the purpose of the key")
-    parser.add_argument("--expires", metavar="ISO", help="the instant at which it stops working")
+    line.add("verify-tin", verify_tin)
+    line.add("share-tin", share_tin)
+    line.add("unshare-tin", unshare_tin)
+    line.add("add-key", add_key)
+    line.add("revoke-key", revoke_key)
+    line.add("audit", _print_audit)
 
 
 async def require_company(database: Database, company_id: int) -> None:

@@ -14,8 +14,7 @@ MIGRATION_SETTINGS = ("database_url", "database_owner_url", "database_silence", 
 
 def register(line: CommandLine) -> None:
     line.add("migrate", _migrate)
-    parser = line.add("sql", _print_statement)
-    parser.add_argument("statement", metavar="NAME")
+    line.add("sql", _print_statement)
 
 
 def _migrate() -> None:

@@ -5,12 +5,7 @@ from collections.abc import Iterable
 from service import schema
 from service.api.integrations import ORGANIZATION, new_id
 from service.commands.command_line import CommandLine
-from service.commands.companies import (
-    add_key_options,
-    read_expiry,
-    reject_violations,
-    require_company,
-)
+from service.commands.companies import read_expiry, reject_violations, require_company
 from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database
@@ -20,22 +15,8 @@ from service.json_types import JsonObject
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add("add-integration-key", add_integration_key)
-    parser.add_argument("--account", required=True, metavar="NAME", help="the account's name")
-    add_key_options(parser)
-    parser = line.add("add-organization", add_organization)
-    for name in ("account", "name"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument(
-        "--company",
-        dest="companies",
-        type=int,
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="ID",
-        help="the ids of its companies",
-    )
+    line.add("add-integration-key", add_integration_key)
+    line.add("add-organization", add_organization)
 
 
 async def add_integration_key(

@@ -1,6 +1,6 @@
 """People who sign in to the dashboard, and their one-time links."""
 
-from service.commands.command_line import CommandLine, add_company_option
+from service.commands.command_line import CommandLine
 from service.config import Config
 from service.dashboard import people
 from service.dashboard.links import NewLink, make_link, make_operator_link, read_roles
@@ -13,12 +13,8 @@ from service.json_types import JsonObject
 
 def register(line: CommandLine) -> None:
     parser = line.add("invite-user", invite_user)
-    add_company_option(parser)
-    parser.add_argument("--email", required=True)
-    parser.add_argument("--name", required=True)
     parser.add_argument("--role", choices=tuple(RIGHTS), required=True)
-    parser = line.add("link-user", link_user)
-    parser.add_argument("--email", required=True)
+    line.add("link-user", link_user)
 
 
 async def invite_user(

@@ -1,6 +1,5 @@
 """The comparison with the portal, and the manual resolution of what needs a person."""
 
-import argparse
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,12 +9,7 @@ from typing import Any
 import asyncpg
 
 from service import json_codec
-from service.commands.command_line import (
-    CommandLine,
-    add_company_option,
-    add_note_option,
-    print_json,
-)
+from service.commands.command_line import CommandLine, print_json
 from service.commands.companies import find_comparable_companies
 from service.config import Config
 from service.db.statements import sql
@@ -56,43 +50,14 @@ PATIENCE = timedelta(minutes=2)  # The longest wait for the portal's shared rate
 
 def register(line: CommandLine) -> None:
     parser = line.add("reconcile", _reconcile)
-    add_company_option(parser, "one company instead of all", required=False)
     parser.add_argument(
         "--days", type=int, metavar="N", help=f"days to compare at least, up to {MOST_DAYS}"
     )
-    parser = line.add("hold-sending", hold_sending)
-    parser.add_argument(
-        "--reason", default="By hand.", metavar="TEXT", help="shown to clients that submit"
-    )
+    line.add("hold-sending", hold_sending)
     line.add("attention", attention)
-    parser = line.add("retry-logins", retry_logins)
-    parser.add_argument("--tin", help="one taxpayer instead of all")
-    parser = line.add("resolve-finding", resolve_finding)
-    parser.add_argument("ids", type=int, nargs="+", metavar="ID")
-    add_note_option(parser, "the cause, and what was done about it")
-    parser = line.add("resolve-submission", resolve_submission)
-    _add_outcome_options(parser)
-
-
-def _add_outcome_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("submission_id", type=int, metavar="ID")
-    add_company_option(parser)
-    outcome = parser.add_mutually_exclusive_group(required=True)
-    outcome.add_argument(
-        "--received",
-        dest="uuids",
-        nargs="+",
-        metavar="UUID",
-        help="the portal has its documents as these",
-    )
-    outcome.add_argument(
-        "--not-received",
-        dest="uuids",
-        action="store_const",
-        const=None,
-        help="the portal does not have it",
-    )
-    add_note_option(parser, "how the outcome was found out")
+    line.add("retry-logins", retry_logins)
+    line.add("resolve-finding", resolve_finding)
+    line.add("resolve-submission", resolve_submission)
 
 
 async def _reconcile(

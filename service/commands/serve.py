@@ -55,13 +55,9 @@ DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 def register(line: CommandLine) -> None:
     parser = line.add("serve", start)
-    parser.add_argument("--no-background", action="store_true", help="answer requests only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     line.add("worker", _work)
-    parser = line.add("sandbox", _sandbox)
-    parser.add_argument(
-        "--until-stdin-closes", action="store_true", help="end with the process that started it"
-    )
+    line.add("sandbox", _sandbox)
 
 
 def start(no_background: bool = False, child: bool = False) -> None:
