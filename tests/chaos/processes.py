@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service import failpoints
+from tests.harness.failpoint_names import NAMES
 from tests.harness.processes import ForkedProcess, read_peak
 
 Plan = dict[str, Any]
@@ -82,7 +83,7 @@ def _run(run: Callable[[], None], plan: Plan | None, marks: Path) -> None:
 def _install(plan: Plan | None, marks: Path) -> None:
     """Record every pass of a failpoint in an append-only file, and carry out the plan."""
     file = os.open(marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    left = dict.fromkeys(failpoints.NAMES, 0)
+    left = dict.fromkeys(NAMES, 0)
     action = ""
     if plan:
         left[plan["point"]] = plan["times"]
@@ -96,5 +97,5 @@ def _install(plan: Plan | None, marks: Path) -> None:
             os.write(file, f"{action} {name} {read_peak(pid)} {pid}\n".encode())
             os.kill(pid, SIGNALS[action])
 
-    for name in failpoints.NAMES:
+    for name in NAMES:
         failpoints.actions[name] = partial(record, name)

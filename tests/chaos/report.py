@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from service import failpoints
+from tests.harness.failpoint_names import NAMES
 
 from . import rules, schedule
 from .counters import Counters
@@ -21,7 +21,7 @@ OF_REQUESTS = ("before_queued_commit", "after_queued_commit", "before_reply")
 #: Counters that every run must bring to a minimum: a run without one of these events has not tested
 #: it.
 WANTED = (
-    *[f"kill {name}" for name in failpoints.NAMES if name not in OF_REQUESTS],
+    *[f"kill {name}" for name in NAMES if name not in OF_REQUESTS],
     *[f"row {name}" for name in ROWS],
     *("pauses", "pauses longer than the settling time", "database restarts"),
     *("commit answers lost", "connections cut", "connections silent", "odd rows"),
@@ -73,7 +73,7 @@ def format_table(counters: Counters, seeds: Sequence[int]) -> str:
     lines = [f"\nseeds {seeds[0]} to {seeds[-1]}"]
     lines += [f"  {name:28}{value:>10,}" for name, value in _figures(counters).items()]
     lines += ["", f"  {'failpoint':28}{'passed':>10}{'killed':>8}{'stopped':>8}"]
-    for name in failpoints.NAMES:
+    for name in NAMES:
         passed, killed, stopped = (
             counters.counts[f"{what} {name}"] for what in ("pass", "kill", "stop")
         )
@@ -86,7 +86,7 @@ def format_table(counters: Counters, seeds: Sequence[int]) -> str:
 def _figures(counters: Counters) -> dict[str, float]:
     """Return {name: number} for the first part of the table."""
     counts, highest = counters.counts, counters.highest
-    named = sum(counts[f"kill {name}"] for name in failpoints.NAMES)
+    named = sum(counts[f"kill {name}"] for name in NAMES)
     figures: dict[str, float] = {
         "kills": counts["kills"],
         "at a failpoint": named,

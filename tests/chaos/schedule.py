@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from service import failpoints
+from tests.harness.failpoint_names import NAMES
 
 from .counters import Marks
 
@@ -190,11 +190,11 @@ def make_plan(random: Random, marked: Marks, starts: int, action: str) -> dict[s
     `marked` are the marks so far, `starts` is the number of processes so far.
     """
     # A mode may never pass some failpoints.
-    passed = [name for name in failpoints.NAMES if marked["pass", name]]
+    passed = [name for name in NAMES if marked["pass", name]]
     point = pick_rarest(
         random,
-        passed or failpoints.NAMES,
-        {name: marked[action, name] for name in failpoints.NAMES},
+        passed or NAMES,
+        {name: marked[action, name] for name in NAMES},
     )
     usual = marked["pass", point] // (4 * max(1, starts))
     return {"point": point, "times": random.randint(1, max(1, usual)), "action": action}

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import asyncpg
 import pytest
 
-from service import errors, failpoints, json_codec, schema
+from service import errors, json_codec, schema
 from service.config import SETTINGS, ConfigError, read_config
 from service.db.pool import connected_pool
 from service.db.statements import FUNCTIONS, sql
@@ -21,6 +21,7 @@ from service.db.transactions import Database
 from service.documents import consolidation, states
 from service.documents.kind import KINDS
 from service.documents.signing import certificate
+from tests.harness.failpoint_names import NAMES
 from tests.harness.paths import ROOT
 
 #: The layers from top to bottom. A module imports from its own layer and from layers below it.
@@ -402,4 +403,4 @@ def test_every_failpoint_is_reached_by_the_code() -> None:
     passed = re.findall(
         r'failpoints\.reach\("(\w+)"\)', "".join(path.read_text() for path in MODULES.values())
     )
-    assert set(passed) == {*failpoints.NAMES}
+    assert set(passed) == {*NAMES}
