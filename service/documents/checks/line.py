@@ -18,6 +18,7 @@ from service.documents.checks.rule import (
     keep_only,
     malformed,
     require,
+    require_facts,
 )
 from service.documents.exclusions import LARGEST_SALE, Business, find_excluded_line
 from service.documents.money import EXEMPT, AmountError
@@ -118,21 +119,8 @@ def _find_activity(place: Place) -> str | None:
     return exclusion and f"{exclusion.reason} {business.remedy}"
 
 
-#: Mandatory members of a line: (pointer, name, code if it is absent).
-FACTS = (
-    ("/description", "description", REQUIRED),
-    ("/classifications", "classification", "CF364"),
-    ("/unit/price", "unit price", REQUIRED),
-    ("/unit/count", "count", REQUIRED),
-    ("/taxDetails", "tax type", REQUIRED),
-)
-
-
 LINE_RULES = (
-    *(
-        require(member, f"The {words} of line {{line}} is missing.", code)
-        for member, words, code in FACTS
-    ),
+    *require_facts("line", "The {} of line {{line}} is missing."),
     Rule(
         REQUIRED,
         "/taxExemptionReason",

@@ -21,7 +21,7 @@ from service.documents.checks.rule import (
     is_public,
     keep_only,
     malformed,
-    require,
+    require_facts,
 )
 from service.documents.ubl import document, parties, reader
 from service.documents.ubl.elements import get_object
@@ -87,22 +87,6 @@ def _get_waived(party: Party, side: int, is_issuer: bool) -> frozenset[str]:
         "/businessActivityDescription": side or parties.get_industry(party)[1],
     }
     return frozenset(member for member, is_waived in waivers.items() if is_waived)
-
-
-#: Mandatory members: (pointer, name, code or codes of supplier and buyer if it is absent).
-#: Portal: 14.3
-FACTS = (
-    ("/name", "name", ("CF334", "CF333")),
-    ("/tin", "TIN", (REQUIRED, "CF358")),
-    ("/registration/number", "registration number", REQUIRED),
-    ("/contactNumber", "phone number", ("CF348", "CF349")),
-    ("/address/line1", "first address line", ("CF345", "CF346")),
-    ("/address/city", "city", ("CF339", "CF340")),
-    ("/address/state", "state", ("CF342", "CF343")),
-    ("/address/country", "country", ("CF336", "CF337")),
-    ("/msic", "MSIC code", REQUIRED),
-    ("/businessActivityDescription", "business activity", REQUIRED),
-)
 
 
 def _is_home(place: Place) -> bool:
@@ -183,10 +167,7 @@ PARTY_RULES = (
         "The type of the {who} is missing. It decides whether a TIN is needed.",
         stops=True,
     ),
-    *(
-        require(member, f"The {words} of the {{who}} is missing.", code)
-        for member, words, code in FACTS
-    ),
+    *require_facts("party", "The {} of the {{who}} is missing."),
     Rule(
         (FORMAT, "ERR406"),
         "/tin",

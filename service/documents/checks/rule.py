@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from service import json_codec
 from service.documents import codes
 from service.documents.money import AmountError, Totals, compute_document
 from service.documents.ubl import document, elements
@@ -331,3 +332,13 @@ def require(member: str, message: str, code: str | tuple[str, str] = REQUIRED) -
         return member not in place.waived and place.lacks(member)
 
     return Rule(code, member, is_absent, message, stops=True)
+
+
+#: Part of a document -> its mandatory members: pointer, name, and the code if it is absent, or the
+#: codes of supplier and buyer. Portal: 14.3
+_FACTS: dict[str, list[tuple[str, str, str | tuple[str, str]]]] = json_codec.load_data(__file__)
+
+
+def require_facts(part: str, wording: str) -> list[Rule]:
+    """Return the rules of the mandatory members of a part. Messages have their names."""
+    return [require(member, wording.format(name), code) for member, name, code in _FACTS[part]]
