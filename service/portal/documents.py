@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from service import json_codec
+from service.documents.codes import BUILT_IN
 from service.json_types import JsonObject
 from service.portal.parsing import (
     ErrorEntry,
@@ -31,27 +32,19 @@ MOST_PAGE_ROWS = 1000  # rows of one page, of which 100 are requested
 MOST_SHOWN = 2000  # characters that are stored of a row that could not be read
 MOST_VALUE = 40  # characters of an unknown value in a problem
 
-PortalStatus = Literal["Submitted", "Valid", "Invalid", "Cancelled", "Unknown"]
-STATUSES: dict[str, PortalStatus] = {
-    "submitted": "Submitted",
-    "valid": "Valid",
-    "invalid": "Invalid",
-    "cancelled": "Cancelled",
-}
+KnownStatus = Literal["Submitted", "Valid", "Invalid", "Cancelled"]
+PortalStatus = KnownStatus | Literal["Unknown"]
+STATUSES: dict[str, KnownStatus] = {status.lower(): status for status in get_args(KnownStatus)}
 NO_DATE = "0001-01-01T00:00:00"  # the default date of .NET
 UNKNOWN: PortalStatus = "Unknown"  # the status of a document whose status is none of these
 
-#: Type name in lower case, letters only -> type code. Portal: 9
-TYPES = {
-    "invoice": "01",
-    "creditnote": "02",
-    "debitnote": "03",
-    "refundnote": "04",
-    "selfbilledinvoice": "11",
-    "selfbilledcreditnote": "12",
-    "selfbilleddebitnote": "13",
-    "selfbilledrefundnote": "14",
-}
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+#: Letters of a type name -> type code. Portal: 9
+TYPES = {_letters(name): code for code, name in BUILT_IN["document_types"].codes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ def _member(reader: Callable[[object], object], *names: str, is_required: bool =
 
 
 def _type_code(value: object) -> str | None:
-    return TYPES.get(re.sub("[^a-z]", "", (text(value) or "").lower()))
+    return TYPES.get(_letters(text(value) or ""))
 
 
 def _status(value: object) -> PortalStatus | None:
