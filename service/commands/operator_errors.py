@@ -65,7 +65,7 @@ def check_port(host: str, port: int, owner: str = "") -> None:
         ) from None
 
 
-def check_folder(path: Path, variable: str) -> None:
+def check_folder(path: Path) -> None:
     """Create a folder if it is missing. Raises OperatorError if files cannot be written to it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def check_folder(path: Path, variable: str) -> None:
     except OSError as error:
         raise OperatorError(
             f"The folder {path} cannot be used: {error.strerror}. Correct its rights, or set "
-            f"{variable} to another folder."
+            "DATA_DIR to another folder."
         ) from None
 
 

@@ -85,7 +85,7 @@ async def serve(config: Config, background: bool = True) -> None:
             support = await _create_support_login(config) if embedded else None
             greeting = ""
             if not config.portal_api_base:
-                check_folder(config.data_dir, "DATA_DIR")
+                check_folder(config.data_dir)
                 config = await stack.enter_async_context(_with_sandbox(config))
                 stack.enter_context(record_addresses(config))
                 async with connected_database(config, 2) as database:

@@ -126,15 +126,6 @@ class Watchdog(Loop):
     def overdue(self) -> list[Condition]:
         return [condition for condition in self.conditions if condition.subject == "overdue"]
 
-    def _log_conditions(self) -> None:
-        """Log each condition once while it lasts."""
-        current = self.conditions
-        for condition in current:
-            if condition.kind not in self._logged:
-                words = condition.describe().values()
-                log.warning("condition=%s %s %s", condition.kind, *words)
-        self._logged = {condition.kind for condition in current}
-
     async def work(self) -> None:
         try:
             async with self.connection() as conn:
@@ -142,9 +133,14 @@ class Watchdog(Loop):
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
-        for row in self.overdue:
-            log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", row.kind, row.n, row.age)
-        self._log_conditions()
+        current = self.conditions
+        for row in current:
+            if row.subject == "overdue":
+                overdue = (row.kind, row.n, row.age)
+                log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", *overdue)
+            if row.kind not in self._logged:
+                log.warning("condition=%s %s %s", row.kind, *row.describe().values())
+        self._logged = {row.kind for row in current}  # Each is described once while it lasts.
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
