@@ -7,8 +7,9 @@ import csv
 import math
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from service.json_types import JsonMapping, JsonObject
@@ -16,12 +17,15 @@ from service.json_types import JsonMapping, JsonObject
 #: An entry of `errors` in the body of a response: path, rule and message.
 Violation = dict[str, str]
 
-_CODES = Path(__file__).with_name("error_codes.csv").read_text("utf-8").splitlines()
+
+def _read_rows(name: str) -> Iterable[dict[str, str]]:
+    return csv.DictReader(Path(__file__).with_name(name).read_text("utf-8").splitlines())
+
+
 #: Every `code` of an error body -> {status, meaning, remedy}, of which `status` has all statuses.
 #: docs/errors.md is generated from it. The codes of a cancellation that the authority refuses are
 #: the authority's own.
-CODES = {row.pop("code"): row for row in csv.DictReader(_CODES)}
-EMAIL_USED = "The e-mail address is already in use."
+CODES = {row.pop("code"): row for row in _read_rows("error_codes.csv")}
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
 
 
@@ -266,39 +270,17 @@ def _summarize(errors: Sequence[Violation]) -> str:
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more, see errors)"
 
 
-def _taken(path: str, message: str, code: str) -> Callable[[], ApiError]:
-    """Return a function that makes the error for a value which another record has."""
-    return lambda: ValidationError([violation(path, "unique", message)], code=code)
+def _taken(row: Mapping[str, str]) -> ApiError:
+    """Return the error for a value that another record has."""
+    path, message, code = row["path"], row["message"], row["code"]
+    errors = [violation(path, "unique", message)]
+    if row["status"] == "422":
+        return ValidationError(errors, code=code)
+    return Conflict(message, code=code, errors=errors) if path else Conflict(message, code=code)
 
 
 #: Name of a constraint, or of a trigger that raises in its name -> the error that a violation
 #: means. A test checks that every name exists in the schema.
 CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
-    "invoices_code_once_a_year": _taken(
-        "/code", "The code has already been used this year.", code="code_taken"
-    ),
-    "invoices_reference_once": _taken(
-        "/reference", "Another invoice has this reference.", code="reference_taken"
-    ),
-    "adjustment_notes_reference_once": _taken(
-        "/reference", "Another note has this reference.", code="reference_taken"
-    ),
-    "consolidated_invoices_code_once_a_year": _taken(
-        "/code",
-        "The code has already been used by a consolidated invoice this year.",
-        code="code_taken",
-    ),
-    "adjustment_notes_code_once_a_type": _taken(
-        "/adjustmentNoteCode",
-        "The code has already been used by a note of this type.",
-        code="code_taken",
-    ),
-    "integration_users_email_once": lambda: Conflict(
-        EMAIL_USED, code="email_taken", errors=[violation("/email", "unique", EMAIL_USED)]
-    ),
-    "companies_tin_once": lambda: Conflict(
-        "This TIN is already used by another company. "
-        "Ask the operator of the service to share it between both companies.",
-        code="tin_taken",
-    ),
+    row["constraint"]: partial(_taken, row) for row in _read_rows("constraints.csv")
 }
