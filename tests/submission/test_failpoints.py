@@ -7,12 +7,12 @@ import aiohttp
 import asyncpg
 import pytest
 
-from service.failpoints import NAMES
 from tests.api_invoices import create_invoice, create_valid_invoice
 from tests.api_reads import get_documents, get_invoice, wait_until_status
 from tests.api_requests import cancel_latest, submit
 from tests.conftest import Sandbox, some_long, until
 from tests.harness.companies import AUTOMATIC
+from tests.harness.failpoint_names import NAMES
 from tests.harness.processes import Service
 
 OF_A_CANCELLATION = {"before_cancel_sent", "after_cancel_answer"}
