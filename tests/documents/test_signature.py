@@ -280,7 +280,7 @@ def violations(**changes: Any) -> dict[str, str]:
         certificate.read_pair(
             given["certificate"], given["key"], given["password"], now=datetime.now(UTC)
         )
-    return {each["path"]: each["rule"] for each in why.value.violations}
+    return {each["path"]: each["rule"] for each in why.value.more["errors"]}
 
 
 def break_length(text: str) -> str:
