@@ -26,13 +26,6 @@ from service.http.forms import FORM, NO_FORM
 from service.json_types import JsonMapping
 from service.offload import offload
 
-#: Headers of an operation's response that a page with the same content has too.
-PASSED_HEADERS = (
-    "Content-Type",
-    "Content-Security-Policy",
-    "Referrer-Policy",
-    "Content-Disposition",
-)
 #: The field of a form with the ETag of the record that it changes.
 ETAG = "etag"
 #: The ETag of the record that a button of a page concerns, as the page has shown it.
@@ -40,7 +33,7 @@ SHOWN = web.RequestKey("shown_etag", str)
 ANSWER_BYTES = web.RequestKey("answer_bytes", int)
 
 #: Calls the handler of an operation, and returns its response, also for an exception.
-Run = Callable[[web.Request, Handler], Awaitable[web.Response]]
+Run = Callable[[web.Request, Handler], Awaitable["Answer"]]
 
 
 @dataclass(frozen=True)
@@ -145,25 +138,19 @@ async def run_operation(
     called = request.clone(method=method, rel_url=URL(target, encoded=True), headers=headers)
     match = await request.app.router.resolve(called)
     called[app_keys.BODY], called[app_keys.CALLED] = content, match
-    answer = read_answer(await run(called, match.handler))
+    answer = await run(called, match.handler)
     request[ANSWER_BYTES] = answer_bytes(request) + len(answer.body)
     return answer
 
 
-def read_answer(response: web.Response) -> Answer:
-    """Return the response of a handler that was called."""
-    assert isinstance(response.body, bytes)
-    return Answer(response.status, response.body, response.headers)
-
-
-async def run_handler(request: web.Request, handler: Handler) -> web.Response:
+async def run_handler(request: web.Request, handler: Handler) -> Answer:
     """Call a handler, and return its response, also that of an error."""
     try:
         response = await handler(request)
     except Exception as error:
-        return error_response(error, request)
-    assert isinstance(response, web.Response)
-    return response
+        response = error_response(error, request)
+    assert isinstance(response, web.Response) and isinstance(response.body, bytes)
+    return Answer(response.status, response.body, response.headers)
 
 
 def answer_bytes(request: web.Request) -> int:
@@ -197,8 +184,7 @@ async def read_if_any(request: web.Request, path: str) -> JsonMapping | None:
 
 def pass_through(answer: Answer) -> web.Response:
     """Return the response of an operation, such as a printed page, as it is."""
-    headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
-    return web.Response(body=answer.body, headers={**headers, "Cache-Control": "no-store"})
+    return web.Response(body=answer.body, headers={**answer.headers, "Cache-Control": "no-store"})
 
 
 _findings = msgspec.json.Decoder(Findings, float_hook=Decimal)

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from service import json_codec
-from service.dashboard.operations import Answer, read_answer, run_handler, run_operation
+from service.dashboard.operations import Answer, run_handler, run_operation
 from service.dashboard.pages import FORM_KEY, FORM_TOKEN, TEXTS, redirect
 from service.dashboard.sessions import SESSION
 from service.errors import ClaimLost, Conflict, KeyReused
@@ -69,7 +69,7 @@ async def call_once(request: web.Request, method: str, path: str, body: object) 
 
 async def run_once(request: web.Request, handler: Handler) -> Answer:
     """Run a handler of the page once for the form of the request, and return its response."""
-    return read_answer(await _run_once(request, request, handler))
+    return await _run_once(request, request, handler)
 
 
 async def find_created(request: web.Request, path: str) -> int | None:
@@ -99,7 +99,7 @@ async def take_secrets(request: web.Request, path: str) -> JsonMapping | None:
     return json_codec.loads(opened) if opened else {}
 
 
-async def _run_once(page: web.Request, request: web.Request, handler: Handler) -> web.Response:
+async def _run_once(page: web.Request, request: web.Request, handler: Handler) -> Answer:
     """Run a handler once for the form of a page, and return its response, also for an error."""
     if SESSION in page:
         request[idempotency.SEAL] = page[SESSION].seal_secrets
