@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup
 
 from service.documents import printing
-from service.json_types import JsonMapping
+from service.json_types import JsonMapping, Row
 from service.schema import name_in_record
 
 FOLDER = Path(__file__).parent
@@ -91,19 +91,10 @@ def month(text: str) -> str:
     return f"{date.fromisoformat(f'{text}-01'):%b %Y}"
 
 
-def other_party(record: JsonMapping) -> str:
-    """Return the name of the other party of an invoice, or the month of a consolidated one."""
-    if "month" in record:
-        return month(record["month"])
-    is_self_billed = "SELF_BILLED" in record["type"]
-    who = (record["supplier"] if is_self_billed else record["buyer"]) or {}
-    return str(who.get("name") or NONE)
+def listed_party(row: Row, kinds: Mapping[str, str] | None = None) -> str:
+    """Return the name of the other party of a document, or the month of a consolidated invoice.
 
-
-def listed_party(row: JsonMapping, kinds: Mapping[str, str] | None = None) -> str:
-    """Return what other_party returns, of a row of the statement documents_listed.
-
-    `kinds` are the names of kinds of parties, for one without a name.
+    `row` is one of a statement. `kinds` are the names of kinds of parties, for one without a name.
     """
     if row["month"]:
         return month(row["month"])

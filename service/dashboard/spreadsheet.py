@@ -25,7 +25,7 @@ from service.dashboard.documents import (
     read_amounts,
     read_targets,
 )
-from service.dashboard.formats import other_party
+from service.dashboard.formats import listed_party
 from service.dashboard.operations import read
 from service.dashboard.pages import Pages, zone_of
 from service.db.statements import sql
@@ -139,7 +139,6 @@ def _make_rows(rows: Iterable[Iterable[object]]) -> str:
 def _read_columns(facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
     """Return the cells of a document. The time is that of the zone."""
     issued_at = facts["issue_date"].astimezone(zone)
-    source = json_codec.loads_own(facts["source"])
     reduces = facts["type"] in REDUCING
     amounts = _negate((facts[name] for name in AMOUNTS), reduces)
     return (
@@ -149,8 +148,8 @@ def _read_columns(facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
         facts["status"],
         f"{issued_at:%Y-%m-%d}",
         f"{issued_at:%H:%M:%S}",
-        other_party(source),
-        _read_tin(source),
+        listed_party(facts),
+        _read_tin(facts),
         facts["currency"],
         *amounts,
         *_read_taxes(facts["taxes"], reduces),
@@ -180,12 +179,10 @@ def _read_taxes(taxes: str | None, reduces: bool) -> Iterable[object]:
     return _negate((*sums.values(), exempt), reduces)
 
 
-def _read_tin(source: JsonObject) -> str:
+def _read_tin(facts: asyncpg.Record) -> str:
     """Return the TIN of the other party as the portal receives it, or an empty text."""
-    is_self_billed = "SELF_BILLED" in source["type"]
-    party = source.get("supplier" if is_self_billed else "buyer") or {}
-    if "month" in source:
-        party = parties.GENERAL_PUBLIC
+    party = parties.GENERAL_PUBLIC if facts["month"] else json_codec.loads_own(facts["party"])
+    is_self_billed = "SELF_BILLED" in facts["source_type"]
     general_tins = parties.SUPPLIER_TINS if is_self_billed else parties.BUYER_TINS
     return parties.get_own_tin(party) or parties.get_general_tin(party, general_tins) or ""
 

@@ -1,7 +1,6 @@
 -- Facts of documents for lists as CSV. Every statement takes :company_id, and returns a row for
 -- each of :ids that is not deleted, in their order: the full number and the identifiers of the
--- latest document that the portal has, the amounts, the taxes, the rate to MYR, and `source`, which
--- has the other party.
+-- latest document that the portal has, the amounts, the taxes, the rate to MYR and the other party.
 -- The number is that of the portal's document, or that with which the next one would be sent.
 
 -- name: document_sheet :many
@@ -11,17 +10,12 @@ select d.id, d.type, s.status, d.issue_date, d.excluding_tax,
        source.currency_code as currency, source.exchange_rate, d.taxes::text as taxes,
        coalesce(latest.number, document_number(d.type, d.code, c.setting)) as number,
        latest.uuid, latest.validation_link,
-       case when source.month is null
-            then json_build_object(
-                   'type', source.type,
-                   other.role, json_build_object(
-                     'type', other.party -> 'type',
-                     'name', other.party -> 'name',
-                     'tin', other.party -> 'tin',
-                     'registration', other.party -> 'registration'))
-            else json_build_object(
-                   'type', source.type, 'month', to_char(source.month, 'YYYY-MM')) end::text
-         as source
+       source.type as source_type, to_char(source.month, 'YYYY-MM') as month,
+       other.party ->> 'name' as party_name, other.party ->> 'type' as party_type,
+       json_build_object(
+         'type', other.party -> 'type',
+         'tin', other.party -> 'tin',
+         'registration', other.party -> 'registration')::text as party
   from documents d
   join document_states s on s.company_id = d.company_id and s.id = d.id
   join companies c on c.id = d.company_id
@@ -31,8 +25,7 @@ select d.id, d.type, s.status, d.issue_date, d.excluding_tax,
                         then coalesce(d.invoice_id, d.consolidated_invoice_id)
                         else d.id end
  cross join lateral (
-       select case when source.type like '%SELF_BILLED%' then 'supplier' else 'buyer' end as role,
-              case when source.type like '%SELF_BILLED%' then source.supplier
+       select case when source.type like '%SELF_BILLED%' then source.supplier
                    else source.buyer end as party) other
   left join lateral (
        select number, uuid, validation_link
