@@ -219,11 +219,7 @@ async def update_document(
 
 
 async def update_draft(
-    request: web.Request,
-    conn: Connection,
-    kind: DocumentKind,
-    row: Row,
-    changes: JsonObject,
+    request: web.Request, conn: Connection, kind: DocumentKind, row: Row, changes: JsonObject
 ) -> tuple[submit.Started | None, Draft]:
     """Merge changes into a locked draft, and prepare the submission that it then asks for.
 

@@ -114,9 +114,7 @@ class Page:
 
 
 def read_page(
-    request: web.Request,
-    filters: Sequence[QueryParameter] = (),
-    sorts: Collection[str] = (),
+    request: web.Request, filters: Sequence[QueryParameter] = (), sorts: Collection[str] = ()
 ) -> Page:
     """Return the Page that a request selects. Raises ValidationError with all violations."""
     names = [parameter.name for parameter in (*PAGE, *filters)] + ["sort"] * bool(sorts)

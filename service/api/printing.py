@@ -115,11 +115,7 @@ async def _read_printed(
 
 
 def _render(
-    kind: DocumentKind,
-    row: Row,
-    issuer: JsonMapping,
-    sent: Row | None,
-    zone: ZoneInfo,
+    kind: DocumentKind, row: Row, issuer: JsonMapping, sent: Row | None, zone: ZoneInfo
 ) -> str:
     record: JsonObject
     if sent:

@@ -124,10 +124,7 @@ async def _read_rows(request: web.Request, page: Page, name: str, budget: int) -
     search = partial(read_own, request, sql.by_name[f"{name}_search"], budget=budget)
     if not page.is_plain:
         return await search(
-            per_page=page.per_page,
-            offset=page.offset,
-            sort=page.sort,
-            filters=page.filters_text,
+            per_page=page.per_page, offset=page.offset, sort=page.sort, filters=page.filters_text
         )
     if page.offset <= FAR_OFFSET:
         return await read_newest(per_page=page.per_page, offset=page.offset)

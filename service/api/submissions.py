@@ -137,11 +137,7 @@ async def submit(documents: Documents, request: web.Request, body: JsonObject) -
 
 
 async def _check_submit(
-    request: web.Request,
-    documents: Documents,
-    resubmits: bool,
-    conn: Connection,
-    row: Row,
+    request: web.Request, documents: Documents, resubmits: bool, conn: Connection, row: Row
 ) -> None:
     """Raise Conflict for a cancelled document that has not changed since, unless it is resubmitted.
 

@@ -28,14 +28,7 @@ from service import templates
 from service.dashboard import activity, formats, sessions
 from service.dashboard.formats import FOLDER, TEXTS
 from service.dashboard.operations import answer_bytes
-from service.dashboard.sessions import (
-    NO_COMPANY,
-    PERSON,
-    READ,
-    SESSION,
-    Session,
-    SignInNeeded,
-)
+from service.dashboard.sessions import NO_COMPANY, PERSON, READ, SESSION, Session, SignInNeeded
 from service.errors import Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys

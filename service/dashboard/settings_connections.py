@@ -13,13 +13,7 @@ from service.dashboard import pages
 from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any, read_tagged
 from service.dashboard.repetition import take_secrets
-from service.dashboard.settings import (
-    Action,
-    FormRefusal,
-    SettingsPage,
-    make_pages,
-    operation,
-)
+from service.dashboard.settings import Action, FormRefusal, SettingsPage, make_pages, operation
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.http.forms import FORM, NO_FORM, FormFields

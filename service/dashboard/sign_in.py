@@ -7,14 +7,7 @@ from aiohttp import web
 
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link, Role
-from service.dashboard.pages import (
-    FORM_KEY,
-    FORM_TOKEN,
-    Pages,
-    local_path,
-    redirect,
-    render,
-)
+from service.dashboard.pages import FORM_KEY, FORM_TOKEN, Pages, local_path, redirect, render
 from service.dashboard.passwords import find_weakness, hash_password, matches_hash
 from service.dashboard.sessions import (
     NO_COMPANY,
@@ -117,11 +110,7 @@ async def _show_carried(
     request[SESSION] = session
     shown = [pair for pair in fields.items() if pair[0] not in (FORM_TOKEN, FORM_KEY)]
     response = await render(
-        request,
-        "carried.html",
-        target=target,
-        form_key=fields.get(FORM_KEY, ""),
-        fields=shown,
+        request, "carried.html", target=target, form_key=fields.get(FORM_KEY, ""), fields=shown
     )
     response.cookies.update(entered.cookies)
     return response
