@@ -34,9 +34,7 @@ GROUP = Group("E-invoice requests", NOUN)
 
 SORTS = ("id", "-id")
 FILTERS = (
-    filters.some_of(
-        "status", schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"
-    ),
+    filters.status_filter(schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"),
     filters.search_for(
         "the invoice's full code, or a part of the buyer's name and TIN that begins with a word"
     ),

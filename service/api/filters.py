@@ -97,20 +97,19 @@ def one_of(name: str, values: Collection[str], component: str = "") -> QueryPara
     return QueryParameter(name, schema, f"Only records with this {name}.", read)
 
 
-def some_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
-    """Return a filter that accepts one or several values, separated by commas."""
+def status_filter(values: Collection[str], component: str) -> QueryParameter:
+    """Return the filter `status`: one or several values, which a component describes."""
 
     def read(text: str) -> str:
         if unknown := [value for value in text.split(",") if value not in values]:
             raise ValueError(
-                f"{name} must be one or several of {', '.join(values)}, separated by commas. "
+                f"status must be one or several of {', '.join(values)}, separated by commas. "
                 f"{describe_unknown('value', unknown[0], values)}"
             )
         return text
 
-    entry = refer_to(component) if component else {"enum": list(values)}
-    schema = {"type": "array", "items": entry, "minItems": 1}
-    return QueryParameter(name, schema, "One or several values, separated by commas.", read)
+    schema = {"type": "array", "items": refer_to(component), "minItems": 1}
+    return QueryParameter("status", schema, "One or several values, separated by commas.", read)
 
 
 def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
@@ -223,7 +222,7 @@ OWN_FILTERS = (
 def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
     """Return the filters of a list of documents of some types."""
     return (
-        some_of("status", tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
+        status_filter(tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),
         _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
         _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),

@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
-from service.api.filters import some_of
+from service.api.filters import status_filter
 from service.api.operation import ErrorResponse, Group, Operation
 from service.api.pagination import PAGE, read_page
 from service.api.records import page_response
@@ -31,7 +31,7 @@ from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
 
 GROUP = Group("Submitted documents")
-FILTERS = (some_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
+FILTERS = (status_filter(tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
 
 CANCELLED = "The submitted document has been cancelled."
 SUBMITTED_DOCUMENT = "Submitted document"

@@ -92,18 +92,13 @@ class PageRoute:
     return_to: str | None = None
     is_stream: bool = False
 
-    @property
-    def is_in_turn(self) -> bool:
-        """True if a company reads such pages one after another: they may show large documents."""
-        return self.method == "GET" and self.right is not None and not self.is_stream
-
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence about what a form has led to. `kind` is good or warn."""
 
     text: str
-    kind: str = "good"
+    kind: str
 
 
 class Pages(list[PageRoute]):
@@ -147,7 +142,9 @@ async def _run(page: PageRoute, request: web.Request) -> web.StreamResponse:
             raise Forbidden(TEXTS["errors"]["no_right"])
     if request.method == "POST":
         await _check_form(page, request)
-    async with turn() if page.is_in_turn else nullcontext():
+    # A company reads pages one after another: they may show large documents.
+    is_in_turn = page.method == "GET" and page.right is not None and not page.is_stream
+    async with turn() if is_in_turn else nullcontext():
         if page.return_to is not None and not request[SESSION].is_recent:
             return await _ask_to_confirm(request, page.return_to.format(**request.match_info))
         return await page.handler(request)
@@ -315,7 +312,7 @@ def find_notice(request: web.Request) -> Notice | None:
 def render_error(error: Exception, request: web.Request) -> web.Response:
     """Return the page of an error. An unexpected error is logged as for the API."""
     answer = error_response(error, request)
-    body = json.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
+    body = json.loads(answer.text or "{}")
     message = body.get("message") or TEXTS["errors"]["invalid"]
     if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
         message = TEXTS["errors"]["no_page"]

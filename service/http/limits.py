@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from aiohttp import web
 
@@ -39,34 +38,28 @@ UNCOUNTED_BYTES = 8 * 1024  # of each body, so that a small one always has room
 class RateLimiter:
     """Limits requests per name in this process, with token buckets. 0 is no limit.
 
-    `most` requests are allowed in `seconds`, a minute by default. It keeps digests of names that
-    contain text, since a client may have chosen the text.
+    `most` requests are allowed in `seconds`, a minute by default. It keeps hashes of names, whose
+    texts a client may have chosen: nobody else knows the seed of the process.
     """
 
     def __init__(self, most: int, seconds: int = 60) -> None:
         self._most = most
         self._seconds = seconds
-        #: Id or digest of a name -> (tokens, monotonic time), the least recently used first.
-        self._buckets: dict[int | bytes, tuple[float, float]] = {}
+        #: Hash of a name -> (tokens, monotonic time), the least recently used first.
+        self._buckets: dict[int, tuple[float, float]] = {}
 
-    def take(self, name: object) -> int:
+    def take(self, name: Hashable) -> int:
         """Take a token. Return 0, or the seconds until the next token if there is none."""
         if not self._most:
             return 0
         now = time.monotonic()
-        bucket = name if isinstance(name, int) else _digest(name)
+        bucket = hash(name)
         tokens, at = self._buckets.pop(bucket, (self._most, now))
         tokens = min(self._most, tokens + (now - at) * self._most / self._seconds)
         self._buckets[bucket] = tokens - (tokens >= 1), now
         if len(self._buckets) > MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
-        if tokens < 1:
-            return math.ceil((1 - tokens) * self._seconds / self._most)
-        return 0
-
-
-def _digest(name: object) -> bytes:
-    return blake2b(repr(name).encode(), digest_size=16).digest()
+        return max(0, math.ceil((1 - tokens) * self._seconds / self._most))
 
 
 class KeyQuota:
