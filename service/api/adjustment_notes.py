@@ -50,7 +50,6 @@ def _refuse_note(code: str) -> Forbidden:
 
 
 def declare_note_creation(invoices: Documents) -> None:
-    """Declare the operation that creates a note for a kind of invoice."""
     Operation(
         invoices.group,
         f"POST {invoices.record_path}/adjustment-note",

@@ -36,7 +36,6 @@ def component_name(stem: str) -> str:
 
 
 def refer_to(component: str) -> JsonObject:
-    """Return the reference to a component."""
     return {"$ref": f"{PREFIX}{component}"}
 
 

@@ -74,7 +74,6 @@ class Documents:
 
     @property
     def record_path(self) -> str:
-        """The path of one document."""
         return f"{self.path}/{{id}}"
 
     def statement(self, verb: str) -> Statement:

@@ -80,7 +80,6 @@ def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dic
 
 
 def sort_by(sorts: Collection[str]) -> QueryParameter:
-    """Return the parameter that chooses one of several sort orders."""
     schema = {"enum": list(sorts), "default": NEWEST_FIRST}
     return QueryParameter("sort", schema, "A leading `-` means descending.")
 
@@ -220,7 +219,6 @@ OWN_FILTERS = (
 
 
 def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
-    """Return the filters of a list of documents of some types."""
     return (
         status_filter(tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),

@@ -279,7 +279,6 @@ def _shared_errors(operation: Operation) -> Iterator[ApiError | ErrorResponse]:
 
 
 def _describe_errors(errors: list[ErrorResponse], components: Components) -> JsonObject:
-    """Return the schemas and the examples of the errors of one status."""
     schemas = {error.schema: components.describe(refer_to(error.schema)) for error in errors}
     examples: JsonObject = {}
     for error in errors:

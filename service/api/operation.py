@@ -140,7 +140,6 @@ class Operation:
 
     @property
     def method(self) -> str:
-        """The HTTP method."""
         return self.route.partition(" ")[0]
 
     @property
@@ -150,7 +149,6 @@ class Operation:
 
     @property
     def status(self) -> int:
-        """The status of the success response."""
         return 201 if self.name.startswith("create_") else 200
 
     @property

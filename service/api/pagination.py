@@ -45,7 +45,6 @@ class Page:
 
     @property
     def offset(self) -> int:
-        """The number of records before the page."""
         return (self.number - 1) * self.per_page
 
     @property

@@ -32,7 +32,6 @@ async def show_plan(request: web.Request) -> web.Response:
 
 @page("POST", "/consolidated/plan", right=WRITE)
 async def create_draft(request: web.Request) -> web.Response:
-    """Create the consolidated invoice of the plan as a draft."""
     form = request[FORM]
     month, kind = form.get("month", ""), form.get("type", "")
     code = form.get("code", "").strip()

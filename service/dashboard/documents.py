@@ -115,7 +115,6 @@ class Target:
 
 
 def find_document(row: Row) -> tuple[Kind, int]:
-    """Return kind and id of the document that a row refers to."""
     kind = next(kind for kind in KINDS if kind.documents.kind.name == row["kind"])
     return kind, row["document_id"]
 
@@ -367,7 +366,6 @@ async def act(kind: Kind, action: str, request: web.Request) -> web.Response:
 
 
 async def show_part(kind: Kind, part: str, request: web.Request) -> web.Response:
-    """Return the printed page, the QR code or the export of a document."""
     answer = await call(request, "GET", f"{kind.api}/{request.match_info['id']}/{part}")
     return pass_through(answer.require_success())
 

@@ -283,7 +283,6 @@ async def _render(request: web.Request, edited: EditedDocument, form: Form) -> w
 
 
 def _declare(path: str, find: FindEdited) -> None:
-    """Declare the page of a form, and what its buttons do."""
     page("GET", path, right=WRITE)(partial(show, find))
     page("POST", path, right=WRITE)(partial(save, find))
 

@@ -59,7 +59,6 @@ class Item:
 def _make_item(
     name: str, kind: str, path: str, right: str = READ, at: datetime | None = None, **values: object
 ) -> Item:
-    """Return an item with its texts, into which the values are inserted."""
     title, *reasons = (text.format(**values) for text in TEXTS["items"][name])
     action = TEXTS["actions"].get(name, TEXTS["open"])
     return Item(kind, title, reasons, path, action, right, name in HINTS, at)
@@ -211,7 +210,6 @@ def _describe_readiness(company: JsonMapping) -> Iterator[Item]:
 
 
 def _fill_days(rows: Sequence[Record], today: date) -> Iterator[JsonObject]:
-    """Yield the counts of each of the last days."""
     by_day = {row["day"]: row for row in rows}
     for number in reversed(range(CHART_DAYS)):
         day = today - timedelta(days=number)

@@ -120,7 +120,6 @@ def read_form_token(secret: bytes, text: str) -> int | None:
 
 
 def cookie_name(request: web.Request) -> str:
-    """Return the name of the cookie; see SECURE_COOKIE."""
     return SECURE_COOKIE if is_secure(request) else PLAIN_COOKIE
 
 

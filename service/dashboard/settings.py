@@ -62,7 +62,6 @@ class SettingsPage:
 
 
 def make_pages(*table: SettingsPage) -> list[PageRoute]:
-    """Return the pages of a table, each with its forms."""
     pages: list[PageRoute] = []
     for each in table:
         pages.append(PageRoute("GET", _make_route(each.path), partial(_show, each), ADMINISTER))

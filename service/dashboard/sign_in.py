@@ -319,7 +319,6 @@ async def confirm(request: web.Request) -> web.Response:
 
 @page("GET", "/companies", right=PERSON)
 async def list_companies(request: web.Request) -> web.Response:
-    """Return the roles of the person, and the choice of a company."""
     roles = await run_shared(request, links.read_roles, user_id=request[SESSION].user_id)
     return await render(request, "companies.html", roles=roles)
 
@@ -333,7 +332,6 @@ async def _show_company(request: web.Request, company: int | None) -> int | None
 
 @page("POST", "/companies", right=PERSON)
 async def choose_company(request: web.Request) -> web.Response:
-    """Show another company of the person from now on."""
     company = read_number(request[FORM].get("company", ""), 18)
     if company is None or await _show_company(request, company) is None:
         raise NotFound(TEXTS["no_such_company"])
@@ -342,7 +340,6 @@ async def choose_company(request: web.Request) -> web.Response:
 
 @page("POST", "/companies/{id:[0-9]{1,18}}/leave", right=PERSON)
 async def leave_company(request: web.Request) -> web.Response:
-    """Refuse a role or leave a company."""
     session, company = request[SESSION], int(request.match_info["id"])
     await people.leave(request.app[app_keys.DATABASE], company, session.user_id)
     if company == session.company_id:

@@ -36,7 +36,6 @@ MODULES = (
 
 
 def make_page_routes() -> list[web.RouteDef]:
-    """Return the routes of all pages, and of the files that they load."""
     declared = [page for module in MODULES for page in module.PAGES]
     assets = web.RouteDef("GET", "/assets/{version}/{name}", pages.get_asset, {})
     return [*pages.make_routes(declared), assets]

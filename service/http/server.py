@@ -237,8 +237,6 @@ class Connection(web.RequestHandler):
 
 
 class Server(web.Server):
-    """aiohttp's server of an application, with limits."""
-
     def __init__(self, server: web.Server, limits: Config) -> None:
         """Take over handler and options of a server that has no connections yet."""
         super().__init__(
