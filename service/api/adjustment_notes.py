@@ -21,7 +21,7 @@ from service.documents.body_checks import check_draft
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
 from service.errors import CONSTRAINTS, Forbidden, ValidationError, violation
 from service.http import app_keys
-from service.http.access import company_transaction
+from service.http.access import company_transaction, zone_of
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
 from service.json_types import JsonObject, Row
 from service.offload import offload
@@ -74,8 +74,7 @@ async def create_adjustment_note(
     """
     draft = await offload(len(request[app_keys.BODY]), check_draft, NOTE, body)
     company, target_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    zone = request.app[app_keys.CONFIG].time_zone
-    columns = draft.new_columns(zone, **{f"{kind.name}_id": target_id})
+    columns = draft.new_columns(zone_of(request), **{f"{kind.name}_id": target_id})
     async with company_transaction(request) as conn:
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)

@@ -18,7 +18,7 @@ from service.documents.body_checks import check_draft, parse_document_instant
 from service.documents.kind import CONSOLIDATED
 from service.errors import CONSTRAINTS, ValidationError, Violation, reject, violation
 from service.http import app_keys, responses
-from service.http.access import company_transaction, read_own_with
+from service.http.access import company_transaction, read_own_with, zone_of
 from service.json_types import JsonObject, Row
 from service.offload import run_in_thread
 
@@ -94,8 +94,7 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
         _reject_incomplete(wanted, plan)
         whole = {**plan.body(), "type": body["type"], "code": int(body["code"])}
         draft = check_draft(CONSOLIDATED, whole, issue_date)
-        zone = request.app[app_keys.CONFIG].time_zone
-        columns = draft.new_columns(zone, month=wanted.month, invoice_ids=plan.ids)
+        columns = draft.new_columns(zone_of(request), month=wanted.month, invoice_ids=plan.ids)
         row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())
         await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
         return await store_created(request, conn, CREATED, {"id": row["id"]})

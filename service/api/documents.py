@@ -25,7 +25,7 @@ from service.documents.kind import CONSOLIDATED, INVOICE, NOTE, DocumentKind
 from service.documents.optional_members import join_exports, read_stored_body
 from service.errors import ApiError, Conflict, Forbidden, ValidationError, reject, violation
 from service.http import app_keys, responses
-from service.http.access import company_transaction, read_own
+from service.http.access import company_transaction, read_own, zone_of
 from service.http.idempotency import store_response
 from service.http.requests import (
     check_if_match,
@@ -233,7 +233,7 @@ async def update_draft(
     draft = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
-    columns = draft.columns(request.app[app_keys.CONFIG].time_zone)
+    columns = draft.columns(zone_of(request))
     await sql.document_update(conn, company_id=company, id=row["id"], **columns)
     if kind is NOTE:
         return None, draft

@@ -12,7 +12,7 @@ from service.documents.body_checks import Draft, check_draft
 from service.documents.kind import INVOICE
 from service.errors import CONSTRAINTS
 from service.http import app_keys
-from service.http.access import company_transaction
+from service.http.access import company_transaction, zone_of
 from service.http.idempotency import CLAIM, store_response
 from service.http.requests import warn_of_doubts
 from service.http.responses import success_response
@@ -57,7 +57,7 @@ async def create_invoice(request: web.Request, body: JsonObject) -> web.Response
     # The parsed bodies of all requests in progress would not fit into the caches of the processor.
     del body
     company, context = request[app_keys.COMPANY], request.app[SUBMISSION_CONTEXT]
-    columns = draft.new_columns(request.app[app_keys.CONFIG].time_zone)
+    columns = draft.new_columns(zone_of(request))
     values = {"company_id": company, **columns, **get_actor()}
     if CLAIM not in request and draft.submission == "none":
         row = await request.app[app_keys.DATABASE].write(sql.document_insert, **values)

@@ -11,7 +11,8 @@ from service import json_codec
 from service.api.filters import AFTER, COUNT_TO, NEWEST_FIRST, read_filters
 from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
-from service.http import app_keys, requests
+from service.http import requests
+from service.http.access import zone_of
 from service.json_types import JsonObject
 
 NUMBER = QueryParameter(
@@ -124,7 +125,7 @@ def read_page(
     sort = query.get("sort") or NEWEST_FIRST
     if sort != NEWEST_FIRST and sort not in sorts:
         violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
-    values = read_filters(query, filters, request.app[app_keys.CONFIG].time_zone, violations)
+    values = read_filters(query, filters, zone_of(request), violations)
     if values.get(AFTER.name) is not None and (number > 1 or sort.lstrip("-") != "id"):
         message = "after needs the order id or -id, and no page."
         violations.append(violation(AFTER.name, "conflict", message))

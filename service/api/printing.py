@@ -25,7 +25,7 @@ from service.documents.optional_members import read_stored_body
 from service.documents.ubl import reader
 from service.errors import NotFound
 from service.http import app_keys
-from service.http.access import read_own, read_own_with
+from service.http.access import read_own, read_own_with, zone_of
 from service.http.requests import or_not_found, read_path_id
 from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
@@ -95,9 +95,8 @@ async def print_document(kind: DocumentKind, request: web.Request) -> web.Respon
     row, issuer, sent = await read_own_with(
         request, partial(_read_printed, kind, company, document_id)
     )
-    zone = request.app[app_keys.CONFIG].time_zone
     size = len(sent["content"] if sent else row["body"])
-    text = await offload(size, _render, kind, row, dict(issuer), sent, zone)
+    text = await offload(size, _render, kind, row, dict(issuer), sent, zone_of(request))
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 

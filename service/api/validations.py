@@ -14,6 +14,7 @@ from service.documents.body_checks import get_code_year
 from service.documents.ubl import parties
 from service.errors import BadRequest, TooManyRequests, Unavailable
 from service.http import app_keys, responses
+from service.http.access import zone_of
 from service.json_types import JsonObject
 from service.submission import own_clients
 from service.submission.operator import tin_checks
@@ -83,7 +84,7 @@ async def validate_tin(request: web.Request, body: JsonObject) -> web.Response:
     description="Returns whether it is free in the current year.",
 )
 async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.Response:
-    year = get_code_year(datetime.now(UTC), request.app[app_keys.CONFIG].time_zone)
+    year = get_code_year(datetime.now(UTC), zone_of(request))
     code, except_id = _to_integer(body["invoice_code"]), _to_integer(body.get("invoice_id"))
     return await _report_use(
         request, sql.invoice_code_used, code_year=year, type=None, code=code, except_id=except_id

@@ -109,8 +109,7 @@ async def call(
 ) -> Answer:
     """Run an operation and return its response, also that of an error."""
     target = f"{path}?{urlencode(query)}" if query else path
-    content = b"" if body is None else json_codec.encode(body)
-    answer = await run_operation(request, method, target, content, run_handler)
+    answer = await run_operation(request, method, target, body, run_handler)
     if answer.headers["Content-Type"].startswith("application/json"):
         await offload(len(answer.body), getattr, answer, "value")
     return answer
@@ -118,12 +117,12 @@ async def call(
 
 async def check(request: web.Request, path: str) -> Findings:
     """Run preflight on the document of a path, and return what it has found."""
-    answer = await run_operation(request, "POST", f"{path}/preflight", b"", run_handler)
+    answer = await run_operation(request, "POST", f"{path}/preflight", None, run_handler)
     return await offload(len(answer.body), _findings.decode, answer.body)
 
 
 async def run_operation(
-    request: web.Request, method: str, target: str, content: bytes, run: Run
+    request: web.Request, method: str, target: str, body: object, run: Run
 ) -> Answer:
     """Run the operation of a path, without middleware, and return its response.
 
@@ -131,6 +130,7 @@ async def run_operation(
     It changes only the record that the page has shown, if the page names its ETag. That of a form
     is only for a PUT, because what follows the PUT concerns the changed record.
     """
+    content = b"" if body is None else json_codec.encode(body)
     headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
     tag = request.get(FORM, NO_FORM).get(ETAG) if method == "PUT" else None
     if method != "GET" and (tag := request.get(SHOWN) or tag):

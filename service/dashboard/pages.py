@@ -18,7 +18,6 @@ from hashlib import sha256
 from pathlib import PurePath
 from typing import TypeVar
 from urllib.parse import quote, urlencode
-from zoneinfo import ZoneInfo
 
 import jinja2
 from aiohttp import web
@@ -32,7 +31,7 @@ from service.dashboard.sessions import NO_COMPANY, PERSON, READ, SESSION, Sessio
 from service.errors import Forbidden, TooManyRequests, retry_after
 from service.fair_queue import CLIENT
 from service.http import app_keys
-from service.http.access import identify
+from service.http.access import identify, zone_of
 from service.http.error_responses import error_response
 from service.http.forms import (
     CARRIER_FORM,
@@ -40,7 +39,6 @@ from service.http.forms import (
     PUBLIC_FORM,
     SESSION_FORM,
     FormFields,
-    FormLimits,
     read_form,
 )
 from service.http.responses import compress_fixed
@@ -178,7 +176,8 @@ async def _check_form(page: PageRoute, request: web.Request) -> None:
     """
     _check_origin(request)
     session = request.get(SESSION)
-    form = await read_form(request, _choose_limits(page, session))
+    limits = PUBLIC_FORM if session is None else SESSION_FORM
+    form = await read_form(request, CARRIER_FORM if page.path in CARRIERS else limits)
     company_id = sessions.read_form_token(_form_secret(request), form.get(FORM_TOKEN, ""))
     if company_id is None:
         raise Forbidden(TEXTS["errors"]["form_rejected"])
@@ -193,12 +192,6 @@ def _check_origin(request: web.Request) -> None:
         origin is not None and origin.partition("://")[2] != request.host
     ):
         raise Forbidden(TEXTS["errors"]["form_rejected"])
-
-
-def _choose_limits(page: PageRoute, session: Session | None) -> FormLimits:
-    if page.path in CARRIERS:
-        return CARRIER_FORM
-    return PUBLIC_FORM if session is None else SESSION_FORM
 
 
 def _form_secret(request: web.Request) -> bytes:
@@ -248,10 +241,6 @@ async def _carry(form: FormFields) -> str | None:
         return None
     size = sum(map(len, form.values()))
     return await offload(size, urlencode, list(form.items()), safe="/")
-
-
-def zone_of(request: web.Request) -> ZoneInfo:
-    return request.app[app_keys.CONFIG].time_zone
 
 
 def redirect(path: str) -> web.Response:

@@ -63,8 +63,7 @@ def give_key(request: web.Request) -> web.Response | None:
 
 async def call_once(request: web.Request, method: str, path: str, body: object) -> Answer:
     """Run an operation of the API once for the form of the request, and return its response."""
-    content = json_codec.encode(body)
-    return await run_operation(request, method, path, content, partial(_run_once, request))
+    return await run_operation(request, method, path, body, partial(_run_once, request))
 
 
 async def run_once(request: web.Request, handler: Handler) -> Answer:
@@ -113,7 +112,9 @@ async def _claim_and_run(
 
     Raises Conflict for a form that was sent with other fields, and after RUNNING_SECONDS.
     """
-    key, fields_sha256 = _make_owned_key(page), _hash_fields(page)
+    key = _make_owned_key(page)
+    fields = [pair for pair in page[FORM].items() if pair[0] not in _NOT_COMPARED]
+    fields_sha256 = hashlib.sha256(json_codec.encode(fields)).digest()
     until = time.monotonic() + RUNNING_SECONDS
     while True:
         try:
@@ -132,8 +133,3 @@ def _make_owned_key(page: web.Request) -> str:
     """Return the form's key for the person or the link that sends it: no other can replay it."""
     owner = page.get(app_keys.KEY_ID) or f"link:{page[app_keys.LINK]}"
     return f"{owner} {form_key(page)}"
-
-
-def _hash_fields(page: web.Request) -> bytes:
-    fields = [pair for pair in page[FORM].items() if pair[0] not in _NOT_COMPARED]
-    return hashlib.sha256(json_codec.encode(fields)).digest()

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
@@ -18,6 +19,11 @@ _Result = TypeVar("_Result")
 def identify(request: web.Request, actor: str) -> None:
     """Set the actor of a request, with the request's id and the address of its client."""
     set_actor(actor, request[app_keys.REQUEST_ID], request[SENDER].text or "")
+
+
+def zone_of(request: web.Request) -> ZoneInfo:
+    """Return the business time zone."""
+    return request.app[app_keys.CONFIG].time_zone
 
 
 @asynccontextmanager
@@ -45,8 +51,8 @@ def read_own(request: web.Request, statement: Statement, **values: object) -> Ru
     return request.app[app_keys.READS].read(statement, company_id=company, **values)
 
 
-async def read_own_with(
+def read_own_with(
     request: web.Request, work: Callable[[Connection], Awaitable[_Result]]
-) -> _Result:
+) -> Awaitable[_Result]:
     """Run `work` in a read-only transaction of the request's company, perhaps twice."""
-    return await request.app[app_keys.READS].read_with(request[app_keys.COMPANY], work)
+    return request.app[app_keys.READS].read_with(request[app_keys.COMPANY], work)

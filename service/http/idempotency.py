@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import asyncpg
@@ -68,9 +68,9 @@ class IdempotencyClaim:
 
     owner: Owner
     key: dict[str, object]
-    token: uuid.UUID
     body_sha256: bytes
     keeps_errors: bool = True
+    token: uuid.UUID = field(default_factory=uuid.uuid4)
 
     @property
     def variables(self) -> dict[str, object]:
@@ -100,7 +100,7 @@ async def handle_idempotency_key(request: web.Request, handler: Handler) -> web.
         raise BadRequest(INVALID_KEY, code="idempotency_key_invalid")
     key = _key_of(owner, f"POST {request.path}", text)
     body_sha256 = hashlib.sha256(await read_raw(request)).digest()
-    return await _run(request, handler, IdempotencyClaim(owner, key, uuid.uuid4(), body_sha256))
+    return await _run(request, handler, IdempotencyClaim(owner, key, body_sha256))
 
 
 async def run_form(
@@ -113,7 +113,7 @@ async def run_form(
     """
     owner = Owner("company", request[app_keys.COMPANY])
     key = _key_of(owner, f"{request.method} {request.path}", text)
-    claim = IdempotencyClaim(owner, key, uuid.uuid4(), fields_sha256, keeps_errors=False)
+    claim = IdempotencyClaim(owner, key, fields_sha256, keeps_errors=False)
     return await _run(request, handler, claim)
 
 
@@ -219,7 +219,7 @@ async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.
     Waits WAIT_SECONDS for the response to the same body.
     """
     until = time.monotonic() + WAIT_SECONDS
-    first = await _read_first(request, claim, LEASE)
+    first = await _read_first(request, claim)
     while (
         first is not None
         and first["status"] is None
@@ -227,12 +227,12 @@ async def _find_other(request: web.Request, claim: IdempotencyClaim) -> asyncpg.
         and time.monotonic() < until
     ):
         await asyncio.sleep(LOOK_SECONDS)
-        first = await _read_first(request, claim, LEASE)
+        first = await _read_first(request, claim)
     return first
 
 
 async def _read_first(
-    request: web.Request, claim: IdempotencyClaim, lease: timedelta
+    request: web.Request, claim: IdempotencyClaim, lease: timedelta = LEASE
 ) -> asyncpg.Record | None:
     """Return the row of the key. A request without a final response has ended after `lease`."""
     return await request.app[app_keys.DATABASE].read(
