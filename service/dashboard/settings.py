@@ -5,7 +5,7 @@ notice or with the secret that was made. If it is refused, the page is shown aga
 but without secrets.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlencode
@@ -32,8 +32,11 @@ class FormRefusal:
 
 
 NO_REFUSAL = FormRefusal()
+Read = Callable[[web.Request], Awaitable[JsonMapping]]
 #: Runs what a form is for. None: it is done.
 Run = Callable[[web.Request], Awaitable[Answer | FormRefusal | None]]
+#: Shows a page again after a refusal.
+Show = Callable[[web.Request, FormRefusal], Awaitable[web.Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +54,14 @@ class Action:
     needs_password: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsPage:
-    """A page: its path, its template and the values of it, and its forms."""
-
-    path: str
-    template: str
-    read: Callable[[web.Request], Awaitable[JsonMapping]]
-    actions: Sequence[Action] = ()
-
-
-def make_pages(*table: SettingsPage) -> list[PageRoute]:
-    pages: list[PageRoute] = []
-    for each in table:
-        pages.append(PageRoute("GET", _make_route(each.path), partial(_show, each), ADMINISTER))
-        for action in each.actions:
-            path, handler = _make_route(each.path + action.path), partial(_act, each, action)
-            return_to = each.path if action.needs_password else None
-            pages.append(PageRoute("POST", path, handler, ADMINISTER, return_to))
+def make_pages(path: str, template: str, read: Read, *actions: Action) -> list[PageRoute]:
+    """Return a page with its forms. `read` returns the values of its template."""
+    show = partial(_show, template, read)
+    pages = [PageRoute("GET", _make_route(path), show, ADMINISTER)]
+    for action in actions:
+        place, handler = _make_route(path + action.path), partial(_act, path, show, action)
+        return_to = path if action.needs_password else None
+        pages.append(PageRoute("POST", place, handler, ADMINISTER, return_to))
     return pages
 
 
@@ -99,21 +92,21 @@ def operation(
 
 
 async def _show(
-    page: SettingsPage, request: web.Request, refusal: FormRefusal = NO_REFUSAL
+    template: str, read: Read, request: web.Request, refusal: FormRefusal = NO_REFUSAL
 ) -> web.Response:
     entered = request.get(FORM, NO_FORM)
-    values = {"refusal": refusal, "entered": entered, **await page.read(request)}
-    return await render(request, page.template, refusal.status, **values)
+    values = {"refusal": refusal, "entered": entered, **await read(request)}
+    return await render(request, template, refusal.status, **values)
 
 
-async def _act(page: SettingsPage, action: Action, request: web.Request) -> web.Response:
-    """Run the form, and go where it leads, or show the page again."""
+async def _act(path: str, show: Show, action: Action, request: web.Request) -> web.Response:
+    """Run the form, and go where it leads, or show the page of the path again."""
     outcome = await action.run(request)
     if isinstance(outcome, Answer) and not outcome.is_success:
         outcome = _read_refusal(request, outcome)
     if isinstance(outcome, FormRefusal):
-        return await _show(page, request, outcome)
-    place = (action.leads_to or page.path).format(**request.match_info)
+        return await show(request, outcome)
+    place = (action.leads_to or path).format(**request.match_info)
     if outcome and (not action.notice or outcome.status == 201):
         return show_secrets(request, place, **request.match_info)
     notice = "sent_before" if outcome and outcome.is_replayed else action.notice

@@ -7,7 +7,7 @@ from service.dashboard.operations import Answer, read_company, read_tagged
 from service.dashboard.pages import TEXTS, PageRoute, redirect
 from service.dashboard.repetition import call_once
 from service.dashboard.sessions import ADMINISTER
-from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, SettingsPage, make_pages
+from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, make_pages
 from service.db.statements import sql
 from service.documents import codes
 from service.http.access import read_own
@@ -122,18 +122,16 @@ async def _read_activity(request: web.Request) -> JsonMapping:
 PAGES = [
     PageRoute("GET", "/settings", _go_to_profile, ADMINISTER),
     *make_pages(
-        SettingsPage(
-            "/settings/profile",
-            "settings_profile.html",
-            _read_profile,
-            (Action("", _save_profile, "saved", needs_password=False),),
-        ),
-        SettingsPage(
-            "/settings/numbers",
-            "settings_numbers.html",
-            _read_numbers,
-            (Action("", _save_numbers, "saved", needs_password=False),),
-        ),
-        SettingsPage("/settings/activity", "settings_activity.html", _read_activity),
+        "/settings/profile",
+        "settings_profile.html",
+        _read_profile,
+        Action("", _save_profile, "saved", needs_password=False),
     ),
+    *make_pages(
+        "/settings/numbers",
+        "settings_numbers.html",
+        _read_numbers,
+        Action("", _save_numbers, "saved", needs_password=False),
+    ),
+    *make_pages("/settings/activity", "settings_activity.html", _read_activity),
 ]
