@@ -12,6 +12,7 @@ from service.documents import states
 from service.documents.ubl import parties
 from service.errors import Violation, violation
 from service.http import requests
+from service.http.forms import read_number
 from service.json_types import JsonObject
 from service.schema import describe_unknown
 
@@ -177,8 +178,9 @@ MOST_COUNTED = 10**6
 
 
 def _read_count(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= 7 and 1 <= int(text) <= MOST_COUNTED:
-        return int(text)
+    count = read_number(text, 7)
+    if count is not None and 1 <= count <= MOST_COUNTED:
+        return count
     raise ValueError(f"count_to must be an integer from 1 to {MOST_COUNTED}.")
 
 
@@ -193,9 +195,9 @@ COUNT_TO = QueryParameter(
 
 
 def _read_cursor(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) < 19:
-        return int(text)
-    raise ValueError("after must be the id of a record.")
+    if (cursor := read_number(text, 18)) is None:
+        raise ValueError("after must be the id of a record.")
+    return cursor
 
 
 AFTER = QueryParameter(

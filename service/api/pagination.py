@@ -1,6 +1,5 @@
 """Pages of a list: the query parameters, and the pagination members of `meta`."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -11,7 +10,7 @@ from service import json_codec
 from service.api.filters import AFTER, COUNT_TO, NEWEST_FIRST, read_filters
 from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
-from service.http import requests
+from service.http import forms, requests
 from service.http.access import zone_of
 from service.json_types import JsonObject
 
@@ -26,7 +25,6 @@ PER_PAGE = QueryParameter(
     "Records of a page.",
 )
 PAGE = (NUMBER, PER_PAGE)
-_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +139,8 @@ def read_number(
     """Return an integer of a query within the bounds of its schema. Appends to `violations`."""
     name, schema = parameter.name, parameter.schema
     low, high = schema["minimum"], schema.get("maximum", requests.MAX_ID)
-    text = query.get(name, str(schema["default"]))
-    if _DIGITS.fullmatch(text) and low <= int(text) <= high:
-        return int(text)
+    number = forms.read_number(query.get(name, str(schema["default"])), 19)
+    if number is not None and low <= number <= high:
+        return number
     violations.append(violation(name, "range", f"{name} must be an integer from {low} to {high}."))
     return schema["default"]

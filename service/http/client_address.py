@@ -25,7 +25,7 @@ class Sender(NamedTuple):
     """
 
     text: str | None
-    group: str | bytes | None
+    group: str | None
     network: Network | None
 
 
@@ -46,10 +46,9 @@ class Senders:
         address = find_client(peer, forwarded, self._trusted)
         if address is None:
             return Sender(None, None, None)
-        if isinstance(address, IPv6Address):
-            network = ip_network((address, 64), strict=False)
-            return Sender(str(address), address.packed[:8], network)
-        return Sender(str(address), str(address), ip_network((address, 24), strict=False))
+        is_v6 = isinstance(address, IPv6Address)
+        network = ip_network((address, 64 if is_v6 else 24), strict=False)
+        return Sender(str(address), str(network if is_v6 else address), network)
 
 
 #: Of the application, and of a request.

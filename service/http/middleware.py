@@ -70,8 +70,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     codes.pin_tables()
     CLIENT.set(STRANGERS)
     try:
-        if await _authenticate(request, route):
-            identify(request, f"key {request[app_keys.KEY_ID]}")
+        await _authenticate(request, route)
         run = _run_limited if request.body_exists else _run
         response = await run(request, handler)
     except Exception as error:
@@ -130,24 +129,20 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers["Connection"] = "close"
 
 
-async def _authenticate(request: web.Request, route: str) -> bool:
-    """Authenticate a request before its body is read. Spec: Authentication
+async def _authenticate(request: web.Request, route: str) -> None:
+    """Authenticate a request before its body is read, if its route needs a key.
 
-    Returns false for a route that needs no key. Raises Unauthorized, TooManyRequests, and
-    BadRequest for a request with a key in its URL.
+    Raises Unauthorized, TooManyRequests, and BadRequest for a request with a key in its URL.
+    Spec: Authentication
     """
-    needs_key = True
     if is_integration(request.path):
         await _authenticate_account(request)
     elif request.match_info.http_exception is None and route.startswith(API) and route not in OPEN:
         key = await _find_key(request, COMPANY)
         if wait := request.app[app_keys.LIMITER].take(key.owner.id):
             raise TooManyRequests(SLOW_DOWN, retry_after(wait))
-    else:
-        needs_key = False
     if contains_key(unquote(request.raw_path)):
         raise BadRequest(KEY_IN_URL, code="key_in_url")
-    return needs_key
 
 
 async def _authenticate_account(request: web.Request) -> None:
@@ -164,7 +159,7 @@ async def _authenticate_account(request: web.Request) -> None:
 
 
 async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
-    """Find the request's key and its owner.
+    """Find the request's key and its owner, for which the request acts from then on.
 
     Raises Unauthorized for an invalid key, TooManyRequests after too many from one address. A key
     is never locked and valid keys always pass, so that no client can lock out another.
@@ -181,6 +176,7 @@ async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
         raise
     request[app_keys.OWNERS[kind.owner]] = key.owner.id
     request[app_keys.KEY_ID] = key.key_id
+    identify(request, f"key {key.key_id}")
     return key
 
 
