@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from aiohttp import web
@@ -84,15 +84,15 @@ async def show_overview(request: web.Request) -> web.Response:
         counts=by_list,
         amounts=found["amounts"],
         taxes=found["taxes"],
-        bars=list(_fill_days(found["days"], found["today"].date())),
-        most=max((row["records"] for row in found["days"]), default=0),
+        bars=found["days"],
+        most=max(row["records"] for row in found["days"]),
         month=found["month"],
         unreachable_since=request.app[SUBMISSION_CONTEXT].shared_portal.unreachable_since,
     )
 
 
 async def _read_figures(company: int, config: Config, conn: Connection) -> JsonObject:
-    """Return the rows of the statements of the overview, and the starts of its day and month."""
+    """Return the rows of the statements of the overview, and the start of its month."""
     now = datetime.now(config.time_zone)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.replace(day=1)
@@ -100,7 +100,6 @@ async def _read_figures(company: int, config: Config, conn: Connection) -> JsonO
     of_month = {"company_id": company, "month_start": month, "month_end": next_month}
     rows: JsonObject = {"company_id": company, "most": MOST_ROWS}
     return {
-        "today": today,
         "month": month,
         "failed": await sql.overview_failed(conn, **rows),
         "unclear": await sql.overview_unclear(conn, **rows),
@@ -207,10 +206,3 @@ def _describe_readiness(company: JsonMapping) -> Iterator[Item]:
     if missing := company.get("readiness"):
         item = _make_item("profile", "warn", "/settings/profile", ADMINISTER)
         yield replace(item, reasons=[each["message"] for each in missing][:5])
-
-
-def _fill_days(rows: Sequence[Record], today: date) -> Iterator[JsonObject]:
-    by_day = {row["day"]: row for row in rows}
-    for number in reversed(range(CHART_DAYS)):
-        day = today - timedelta(days=number)
-        yield {"day": day, **by_day.get(day, {"records": 0, "valid": 0, "invalid": 0})}

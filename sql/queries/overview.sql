@@ -132,17 +132,26 @@ select type, rate, currency_code, sum(taxable) as taxable, sum(tax) as tax
  order by type, rate, currency_code;
 
 -- name: overview_days :many
--- Return the number of invoices of each day, and of those that are Valid and Invalid.
-select (d.issue_date at time zone :zone)::date as day, count(*) as records,
-       count(*) filter (where s.status = 'Valid') as valid,
-       count(*) filter (where s.status = 'Invalid') as invalid
-  from documents d
-  join document_states s on s.company_id = d.company_id and s.id = d.id
- where d.company_id = :company_id
-   and s.company_id = :company_id
-   and d.kind = 'invoice'
-   and d.deleted_at is null
-   and d.issue_date >= :first
-   and d.issue_date < :last
- group by 1
+-- Return the number of invoices of each day from :first to before :last, also of days without any,
+-- and of those that are Valid and Invalid.
+with counted as (
+  select (d.issue_date at time zone :zone)::date as day, count(*) as records,
+         count(*) filter (where s.status = 'Valid') as valid,
+         count(*) filter (where s.status = 'Invalid') as invalid
+    from documents d
+    join document_states s on s.company_id = d.company_id and s.id = d.id
+   where d.company_id = :company_id
+     and s.company_id = :company_id
+     and d.kind = 'invoice'
+     and d.deleted_at is null
+     and d.issue_date >= :first
+     and d.issue_date < :last
+   group by 1
+)
+select days.day::date as day, coalesce(records, 0) as records, coalesce(valid, 0) as valid,
+       coalesce(invalid, 0) as invalid
+  from generate_series(:first::timestamptz at time zone :zone,
+                       (:last::timestamptz at time zone :zone) - interval '1 day',
+                       interval '1 day') as days (day)
+  left join counted on counted.day = days.day
  order by 1;
