@@ -88,13 +88,9 @@ def _limit(text: str) -> str:
 
 def _split_name(name: str) -> Iterable[str]:
     """Return a name, and the local part of an email address, as one word and in words."""
-    folded = "".join(
-        char if char.isalnum() else "@" if char == "@" else " "
-        for char in _normalise(name).casefold()
-    )
-    local = folded.partition("@")[0]
-    joined = ("".join(text.replace("@", " ").split()) for text in (folded, local))
-    words = {*joined, *folded.replace("@", " ").split()}
+    folded = _normalise(name).casefold()
+    joined = (re.sub(r"[\W_]", "", text) for text in (folded, folded.partition("@")[0]))
+    words = {*joined, *re.split(r"[\W_]", folded)}
     return (word for word in words if len(word) >= WORD_CHARACTERS)
 
 

@@ -130,7 +130,7 @@ def _check_change(members: Members, by: int, user_id: int, role: str | None) -> 
     former = members.get(user_id)
     if former is None and role is None:
         raise NotFound(TEXTS["settings"]["people"]["unknown"])
-    changed = [each for each in (former["role"] if former else None, role) if each is not None]
+    changed = filter(None, (former["role"] if former else None, role))
     changer = _get_accepted_role(members, by)
     if not all(may_change(changer, each) for each in changed):
         raise Forbidden(TEXTS["errors"]["no_right"])

@@ -24,7 +24,7 @@ from service.dashboard.pages import FORM_KEY, FORM_TOKEN, TEXTS, redirect
 from service.dashboard.sessions import SESSION
 from service.errors import ClaimLost, Conflict, KeyReused
 from service.http import app_keys, idempotency
-from service.http.forms import FORM
+from service.http.forms import FORM, NO_FORM
 from service.http.tokens import make_token
 from service.json_types import JsonMapping
 
@@ -43,8 +43,7 @@ TEXT = TEXTS["repetition"]
 def form_key(request: web.Request) -> str:
     """Return the key of the form that is shown or was sent, or a new key."""
     if _READ_KEY not in request:
-        form = request.get(FORM) or {}
-        text = str(form.get(FORM_KEY) or request.query.get(KEY, ""))
+        text = request.get(FORM, NO_FORM).get(FORM_KEY) or request.query.get(KEY, "")
         request[_READ_KEY] = text if _KEY.fullmatch(text) else make_token()
     return request[_READ_KEY]
 

@@ -169,14 +169,11 @@ def _read_taxes(taxes: str | None, reduces: bool) -> Iterable[object]:
     """Return the tax of each type, and the exempt amount. Older versions stored no taxes."""
     if taxes is None:
         return [""] * (len(TAX_TYPES) + 1)
-    sums = dict.fromkeys(TAX_TYPES, money.ZERO)
-    exempt = money.ZERO
+    sums = dict.fromkeys((*TAX_TYPES, money.EXEMPT), money.ZERO)
     for tax in json_codec.loads_own(taxes):
-        if tax["type"] == money.EXEMPT:
-            exempt += Decimal(tax["taxable"])
-        elif tax["type"] in sums:
-            sums[tax["type"]] += Decimal(tax["tax"])
-    return _negate((*sums.values(), exempt), reduces)
+        if tax["type"] in sums:
+            sums[tax["type"]] += Decimal(tax["taxable" if tax["type"] == money.EXEMPT else "tax"])
+    return _negate(sums.values(), reduces)
 
 
 def _read_tin(facts: asyncpg.Record) -> str:

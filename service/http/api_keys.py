@@ -272,8 +272,4 @@ def _checksum(body: str) -> str:
 
 
 def _base62(number: int, width: int) -> str:
-    digits: list[str] = []
-    for _ in range(width):
-        number, digit = divmod(number, 62)
-        digits.append(BASE62[digit])
-    return "".join(reversed(digits))
+    return "".join(BASE62[number // 62**place % 62] for place in reversed(range(width)))
