@@ -28,7 +28,7 @@ from service.errors import (
     violation,
 )
 from service.http import app_keys, responses
-from service.http.access import company_transaction
+from service.http.access import company_transaction, run_shared
 from service.http.idempotency import store_response
 from service.http.requests import check_if_match, not_found, or_not_found
 from service.json_types import JsonObject
@@ -174,9 +174,9 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     description="Replaces the previous ones. The key is stored encrypted and never returned.",
 )
 async def set_signing_certificate(request: web.Request, body: JsonObject) -> web.Response:
-    company, database = request[app_keys.COMPANY], request.app[app_keys.DATABASE]
+    company = request[app_keys.COMPANY]
     form = body.get("issuer_form", certificate.DEFAULT_FORM)
-    now = await database.call(sql.database_now)
+    now = await run_shared(request, sql.database_now)
     texts = body["certificate"], body["key"], body.get("password")
     # Decrypting a key takes most of a second.
     signer = await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)

@@ -103,8 +103,8 @@ class Components:
         types = _types_of(whole)
         if name not in self._found:
             self._found[name] = {}  # an object can contain itself
-            kept = [kind for kind in types if kind != "null"]
-            self._found[name] = self._describe_whole({**whole, "type": kept[0]}, name)
+            kind = next(kind for kind in types if kind != "null")
+            self._found[name] = self._describe_whole({**whole, "type": kind}, name)
         return {"anyOf": [refer_to(name), NULL]} if "null" in types else refer_to(name)
 
     def _describe_whole(self, whole: JsonObject, name: str) -> JsonObject:

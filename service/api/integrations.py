@@ -12,7 +12,7 @@ from service.api.operation import Group, Operation
 from service.api.records import lock_record
 from service.db.connections import Connection
 from service.db.statements import Result, Statement, sql
-from service.errors import CONSTRAINTS, Violation, reject, violation
+from service.errors import CONSTRAINTS, reject, violation
 from service.http import app_keys, responses
 from service.http.api_keys import random_text
 from service.http.idempotency import store_response
@@ -26,6 +26,7 @@ USER, ORGANIZATION = "User", "Organization"
 PREFIXES = {USER: "usr", ORGANIZATION: "org"}
 FILTERS = (filters.search_for("a part of the name, or of the e-mail address of a user"),)
 EMAIL_USED = CONSTRAINTS["integration_users_email_once"]()
+WRONG_USERS = {"exists": "is not a user of this account", "unique": "is listed twice"}
 
 
 def new_id(noun: str) -> str:
@@ -192,19 +193,8 @@ async def _replace_members(
 ) -> None:
     """Raise ValidationError for a member who is no user of the account, or is listed twice."""
     users = [member["userId"] for member in members]
-    unknown = await sql.organization_members_unknown(
-        conn, account_id=key["account_id"], users=users
-    )
-    violations = [
-        _member_violation(row["place"], "exists", "is not a user of this account")
-        for row in unknown
-    ]
-    repeated = [place for place, user in enumerate(users) if users.index(user) < place]
-    violations += [_member_violation(place, "unique", "is listed twice") for place in repeated]
-    reject(violations)
+    wrong = await sql.organization_members_wrong(conn, account_id=key["account_id"], users=users)
+    found = [(f"/members/{row['place']}/userId", row["rule"]) for row in wrong]
+    reject([violation(path, rule, f"userId {WRONG_USERS[rule]}.") for path, rule in found])
     roles = [member.get("role") for member in members]
     await sql.organization_members_put(conn, **key, users=users, roles=roles)
-
-
-def _member_violation(place: int, rule: str, message: str) -> Violation:
-    return violation(f"/members/{place}/userId", rule, f"userId {message}.")

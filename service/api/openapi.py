@@ -144,7 +144,6 @@ def describe(
 def _describe_operation(
     operation: Operation, components: Components, examples: dict[str, JsonObject]
 ) -> JsonObject:
-    surface = operation.surface
     described: JsonObject = {
         "tags": [operation.group.tag],
         "operationId": operation.operation_id,
@@ -159,11 +158,10 @@ def _describe_operation(
                 if takes(operation)
             ),
         ],
-        "security": [{name: []} for name in surface.security],
+        "security": [{name: []} for name in operation.surface.security],
+        "requestBody": operation.body and _request_body(operation.body, components, examples),
+        "responses": _responses(operation, components),
     }
-    if operation.body:
-        described["requestBody"] = _request_body(operation.body, components, examples)
-    described["responses"] = _responses(operation, components)
     return {key: value for key, value in described.items() if value or key == "security"}
 
 

@@ -119,7 +119,7 @@ def find_document(row: Row) -> tuple[Kind, int]:
     return kind, row["document_id"]
 
 
-def find_target(note: JsonMapping) -> tuple[Kind, int]:
+def find_target(note: Row) -> tuple[Kind, int]:
     """Return kind and id of the document that the record of a note names."""
     if note["invoice_id"]:
         return INVOICES, note["invoice_id"]
@@ -137,9 +137,7 @@ async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") ->
     return int(newest[0][kind.code]) + 1 if newest else 1
 
 
-async def read_targets(
-    request: web.Request, kind: Kind, notes: Sequence[JsonMapping]
-) -> dict[int, Target]:
+async def read_targets(request: web.Request, kind: Kind, notes: Sequence[Row]) -> dict[int, Target]:
     """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
     if kind is not NOTES:
         return {}
@@ -151,13 +149,13 @@ async def read_targets(
     }
 
 
-async def read_rows(request: web.Request, ids: Collection[int]) -> dict[int, JsonMapping]:
+async def read_rows(request: web.Request, ids: Collection[int]) -> dict[int, Row]:
     """Return what a list shows of documents, by their ids. Deleted ones are left out."""
     rows = await read_own(request, sql.documents_listed, ids=list(ids)) if ids else ()
-    return {row["id"]: dict(row) for row in rows}
+    return {row["id"]: row for row in rows}
 
 
-def describe_target(kind: Kind, document_id: int, row: JsonMapping | None) -> Target:
+def describe_target(kind: Kind, document_id: int, row: Row | None) -> Target:
     """Return a document that a note adjusts. It has no row if it was deleted."""
     if row is None:
         return Target(kind, document_id)

@@ -105,14 +105,21 @@ update organizations o
  where o.account_id = :account_id and o.id = :id
 returning true;
 
--- name: organization_members_unknown :many
--- Return the position, from 0, of each of :users that is not a user of the account.
-select place - 1 as place
-  from unnest(:users::text[]) with ordinality sent (id, place)
+-- name: organization_members_wrong :many
+-- Return the position, from 0, of each of :users that is not a user of the account, and then of each
+-- repetition, with the rule that it breaks.
+with sent as (
+  select id, place - 1 as place, row_number() over (partition by id order by place) as time
+    from unnest(:users::text[]) with ordinality listed (id, place)
+)
+select place, 'exists' as rule
+  from sent
  where not exists (select
                      from integration_users u
                     where u.account_id = :account_id and u.id = sent.id)
- order by place;
+ union all
+select place, 'unique' from sent where time > 1
+ order by rule, place;
 
 -- name: organization_members_put :exec
 -- Replace the members of a locked organization by :users, each of them once. A null in :roles keeps
