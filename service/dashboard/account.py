@@ -13,7 +13,7 @@ from service.http.access import run_shared
 from service.http.forms import FORM, read_number
 
 PAGES = Pages()
-page = partial(PAGES.add, right=PERSON)
+page = partial(PAGES, right=PERSON)
 
 PLACE = "/account"
 TEXTS = pages.TEXTS["account"]

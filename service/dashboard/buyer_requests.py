@@ -11,8 +11,7 @@ from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 API = "/api/einvoice-requests"
 CHOICES = {"approve": "Approve", "reject": "Reject", "reopen": "Pending"}

@@ -13,8 +13,7 @@ from service.http import app_keys
 from service.http.forms import FORM, read_number
 from service.json_types import JsonObject
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 USUAL = "CONSOLIDATED_INVOICE"  # type
 MOST_SHOWN = 200  # invoices that are left out

@@ -49,8 +49,7 @@ from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
 from service.schema import name_in_record
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 PER_PAGE = 25
 TEXTS = pages.TEXTS["documents"]

@@ -46,8 +46,7 @@ from service.documents import codes, money
 from service.errors import Conflict, KeyReused
 from service.json_types import JsonMapping, JsonObject
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 TEXTS = pages.TEXTS["form"]
 _DATA: JsonObject = json_codec.load_data(__file__)

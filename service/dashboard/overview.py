@@ -25,8 +25,7 @@ from service.http.access import read_own_with
 from service.json_types import JsonMapping, JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 TEXTS = pages.TEXTS["overview"]
 MOST_ROWS = 20  # of failed and of unclear documents

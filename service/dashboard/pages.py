@@ -1,7 +1,7 @@
 """Pages of the dashboard: their routes, sign-in, protection of forms, and rendering.
 
-A module with pages declares each with the decorator `page`, the method `add` of its list. A page
-needs a session unless it is public, and a POST needs the form token of the person.
+A module with pages declares each with the decorator `page`, which its list makes. A page needs a
+session unless it is public, and a POST needs the form token of the person.
 
 A form of a person whose session has ended, or whose password is needed again, is carried: the
 fields are hidden in the form that asks for the password. Afterwards they are shown to the person
@@ -100,9 +100,9 @@ class Notice:
 
 
 class Pages(list[PageRoute]):
-    """The pages of a module."""
+    """The pages of a module. A call returns the decorator that adds the page of a handler."""
 
-    def add(
+    def __call__(
         self, method: str, path: str, right: str | None = READ, is_stream: bool = False
     ) -> Callable[[AnyHandler], AnyHandler]:
 

@@ -34,8 +34,7 @@ from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 PER_MINUTE = 60  # of the public pages, for one address
 REQUESTS = "/api/einvoice-requests"

@@ -34,8 +34,7 @@ from service.http.tokens import digest_of
 from service.json_types import JsonMapping
 from service.offload import offload, run_in_thread
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 #: Tries of passwords in this process: of one person from one network, and of one client address.
 TRIES = web.AppKey("sign_in_tries", RateLimiter)

@@ -35,8 +35,7 @@ from service.http.access import read_own
 from service.http.responses import accepts_gzip
 from service.json_types import JsonObject
 
-PAGES = Pages()
-page = PAGES.add
+page = PAGES = Pages()
 
 MOST_ROWS = 10_000
 PART_ROWS = 200  # that one statement reads
