@@ -23,8 +23,7 @@ MOST_PLANNED = 300  # invoices of a month whose lines are computed without being
 @page("GET", "/consolidated/plan", right=WRITE)
 async def show_plan(request: web.Request) -> web.Response:
     """Return the plan of a month, by default the one before."""
-    zone = zone_of(request)
-    before = datetime.now(zone).replace(day=1) - timedelta(days=1)
+    before = datetime.now(zone_of(request)).replace(day=1) - timedelta(days=1)
     month = request.query.get("month") or f"{before:%Y-%m}"
     return await _render_plan(request, month, request.query.get("type") or USUAL)
 
@@ -34,12 +33,11 @@ async def create_draft(request: web.Request) -> web.Response:
     form = request[FORM]
     month, kind = form.get("month", ""), form.get("type", "")
     code = form.get("code", "").strip()
-    zone = zone_of(request)
     body = {
         "type": kind,
         "month": month,
         "code": code if (number := read_number(code, 17)) is None else number,
-        "issueDateTime": datetime.now(zone).isoformat(timespec="seconds"),
+        "issueDateTime": datetime.now(zone_of(request)).isoformat(timespec="seconds"),
     }
     answer = await call_once(request, "POST", CONSOLIDATED.api, body)
     if answer.is_success:

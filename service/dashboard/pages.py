@@ -267,13 +267,13 @@ async def render(
 
 def _make_page(request: web.Request, template: str, status: int, **values: object) -> web.Response:
     session: Session | None = request.get(SESSION)
-    company_id = session.company_id if session else None
+    company_id = (session and session.company_id) or NO_COMPANY
     text = templates.render(
         _environment(),
         template,
         **{"notice": find_notice(request), **values},
         session=session,
-        form_token=sessions.make_form_token(_form_secret(request), company_id or NO_COMPANY),
+        form_token=sessions.make_form_token(_form_secret(request), company_id),
         path=request.path,
         is_posted=request.method == "POST",
         zone=zone_of(request),

@@ -89,11 +89,10 @@ async def take_secrets(request: web.Request, path: str) -> JsonMapping | None:
     key = request.query.get(SHOWN)
     if key is None or request.method != "GET":
         return None
-    session = request[SESSION]
     if not _KEY.fullmatch(key):
         return {}
     sealed = await idempotency.take_secrets(request, path, f"{request[app_keys.KEY_ID]} {key}")
-    opened = sealed and session.open_secrets(sealed)
+    opened = sealed and request[SESSION].open_secrets(sealed)
     return json_codec.loads(opened) if opened else {}
 
 

@@ -113,7 +113,7 @@ async def show_receipt(request: web.Request) -> web.Response:
     fields = {"/type": "LOCAL_INDIVIDUAL", "/registration/type": "NRIC", "/address/country": "MYS"}
     response = await _render_receipt(request, record, Form(fields), is_sent, own)
     # Before the form is sent, so that a response that is lost costs no secret.
-    if _read_secret(request) is None:
+    if _read_digest(request) is None:
         lifetime = int(LIFETIMES[REQUEST].total_seconds())
         set_cookie(request, response, COOKIE, make_token(), max_age=lifetime, path=request.path)
     return response
@@ -132,8 +132,8 @@ async def send_receipt(request: web.Request) -> web.Response:
     if _is_issued(record):
         return await _render_receipt(request, record, Form(fields, status=409))
     body["invoiceCode"] = record["invoice_code"]
-    if secret := _read_secret(request):
-        request[app_keys.VISITOR_SHA256] = digest_of(secret)
+    if digest := _read_digest(request):
+        request[app_keys.VISITOR_SHA256] = digest
     answer = await call_once(request, "POST", REQUESTS, body)
     if answer.is_success:
         return redirect(f"{request.path}?{SENT}")
@@ -152,10 +152,10 @@ def _is_issued(record: JsonMapping) -> bool:
     return record["type"] not in states.PENDING_FINALIZE
 
 
-def _read_secret(request: web.Request) -> str | None:
-    """Return the secret that this browser has for the page, or None."""
+def _read_digest(request: web.Request) -> bytes | None:
+    """Return the digest of the secret that this browser has for the page, or None."""
     secret = request.cookies.get(COOKIE, "")
-    return secret if len(secret) == len(make_token()) else None
+    return digest_of(secret) if len(secret) == len(make_token()) else None
 
 
 async def _read_outcome(request: web.Request) -> JsonMapping | None:
@@ -163,14 +163,14 @@ async def _read_outcome(request: web.Request) -> JsonMapping | None:
 
     Other people who have the link, such as those who find the receipt, see nothing of it.
     """
-    secret = _read_secret(request)
-    if secret is None:
+    digest = _read_digest(request)
+    if digest is None:
         return None
     return await read_own(
         request,
         sql.einvoice_request_outcome,
         link_id=request[app_keys.LINK],
-        secret_sha256=digest_of(secret),
+        secret_sha256=digest,
     )
 
 

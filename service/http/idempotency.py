@@ -280,10 +280,9 @@ async def _settle(
         if is_mine:
             return response
         # The response that this request has stored, if an error followed its effect, or another's.
-        reading = (
+        first = await (
             _read_first(request, claim, timedelta(0)) if stored else _find_other(request, claim)
         )
-        first = await reading
     except TRANSIENT_DB_ERRORS as error:
         log.warning("idempotency: a response is not stored yet: %s", describe_error(error))
         request.app[app_keys.SPAWN](_retry_writing(request, claim, final))
