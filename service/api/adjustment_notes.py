@@ -11,7 +11,7 @@ from service import schema
 from service.api import documents
 from service.api.documents import Documents
 from service.api.filters import OWN_FILTERS, document_filters
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.api.records import store_created
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -27,7 +27,7 @@ from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.machine.failures import refuse_note
 
-GROUP = Group("Adjustment notes", NOTE.title)
+operation = GROUP = Group("Adjustment notes", NOTE.title)
 
 CREATED = f"{NOTE.title} created."
 CODE_USED = CONSTRAINTS["adjustment_notes_code_once_a_type"]()
@@ -50,8 +50,7 @@ def _refuse_note(code: str) -> Forbidden:
 
 
 def declare_note_creation(invoices: Documents) -> None:
-    Operation(
-        invoices.group,
+    invoices.operation(
         f"POST {invoices.record_path}/adjustment-note",
         f"Create an adjustment note for {invoices.kind.with_article}",
         "Created",

@@ -7,22 +7,21 @@ from aiohttp import web
 
 from service import json_codec
 from service.api.filters import search_for
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.api.pagination import PAGE, read_page
 from service.documents import codes
 from service.http import responses
 from service.http.requests import not_found, read_path_part
 from service.json_types import JsonObject
 
-GROUP = Group("Code tables")
+operation = GROUP = Group("Code tables")
 
 NOUN = "Code table"
 PATH = "/api/code-tables"
 SEARCH = search_for("the start of a code, or a part of a description")
 
 
-@Operation(
-    GROUP,
+@operation(
     f"GET {PATH}",
     "List the code tables",
     "CodeTableList",
@@ -34,8 +33,7 @@ async def list_code_tables(request: web.Request) -> web.Response:
     return responses.record_response(request, json_codec.dumps({"data": tables}))
 
 
-@Operation(
-    GROUP,
+@operation(
     f"GET {PATH}/{{name}}",
     "Get a code table",
     "CodeTableAnswer",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from service import json_codec
-from service.api.operation import ErrorResponse, Group, Operation
+from service.api.operation import ErrorResponse, Group
 from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.encryption import PORTAL_SECRET, SIGNING_KEY, MissingSecretKey
@@ -37,7 +37,7 @@ from service.portal.logins import Login
 from service.submission import own_clients, signers
 from service.submission.context import SUBMISSION_CONTEXT
 
-GROUP = Group("Company")
+operation = GROUP = Group("Company")
 
 NOUN, CERTIFICATE, CREDENTIALS = "Company", "Signing certificate", "Portal credentials"
 CERTIFICATE_PATH = "/api/companies/signing-certificate"
@@ -56,8 +56,7 @@ BUSY = (
 TOO_MANY_TESTS = "Too many tests of portal credentials, please slow down."
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/companies",
     "Get the company of the key",
     "CompanyAnswer",
@@ -68,8 +67,7 @@ async def get_company(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_company, NOUN)
 
 
-@Operation(
-    GROUP,
+@operation(
     "PUT /api/companies",
     "Update the company of the key",
     "CompanyAnswer",
@@ -148,8 +146,7 @@ def _columns(changes: JsonObject) -> JsonObject:
 # The certificate that signs documents. Portal: 11.1
 
 
-@Operation(
-    GROUP,
+@operation(
     f"GET {CERTIFICATE_PATH}",
     "Get the certificate that signs the company's documents",
     "SigningCertificateAnswer",
@@ -161,8 +158,7 @@ async def get_signing_certificate(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_certificate, CERTIFICATE)
 
 
-@Operation(
-    GROUP,
+@operation(
     f"PUT {CERTIFICATE_PATH}",
     "Store a certificate and its private key",
     "SigningCertificateAnswer",
@@ -188,8 +184,7 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
         return responses.json_text_response(await _read_certificate(conn, company) or "")
 
 
-@Operation(
-    GROUP,
+@operation(
     f"DELETE {CERTIFICATE_PATH}",
     "Remove the certificate and its private key",
     "Success",
@@ -216,8 +211,7 @@ async def _read_certificate(conn: Connection, company: int) -> str | None:
 # The client at the portal that is used instead of the operator's. Portal: 2
 
 
-@Operation(
-    GROUP,
+@operation(
     f"GET {CREDENTIALS_PATH}",
     "Get the company's own portal credentials, without the secret",
     "PortalCredentialsAnswer",
@@ -229,8 +223,7 @@ async def get_portal_credentials(request: web.Request) -> web.Response:
     return await get_own_record(request, _read_credentials, CREDENTIALS)
 
 
-@Operation(
-    GROUP,
+@operation(
     f"PUT {CREDENTIALS_PATH}",
     "Log in to the portal with the company's own client",
     "PortalCredentialsAnswer",
@@ -264,8 +257,7 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
         return responses.json_text_response(await _read_credentials(conn, company) or "")
 
 
-@Operation(
-    GROUP,
+@operation(
     f"DELETE {CREDENTIALS_PATH}",
     "Remove the company's own portal credentials",
     "Success",

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.api.documents import Documents
 from service.api.filters import document_filters
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.api.records import store_created
 from service.config import Config
 from service.db.connections import Connection
@@ -22,7 +22,7 @@ from service.http.access import company_transaction, read_own_with, zone_of
 from service.json_types import JsonObject, Row
 from service.offload import run_in_thread
 
-GROUP = Group("Consolidated invoices", CONSOLIDATED.title)
+operation = GROUP = Group("Consolidated invoices", CONSOLIDATED.title)
 
 BATCH = 500  # invoices whose lines are in memory at once
 DOCUMENTS = Documents(
@@ -71,8 +71,7 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
     return violation("/issueDateTime" if code == "period" else place, code, message)
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/consolidated-invoices",
     "Create a consolidated invoice",
     "Created",
@@ -100,8 +99,7 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
         return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/consolidated-invoices/plan",
     "Plan a consolidated invoice",
     "ConsolidationPlan",
@@ -147,8 +145,7 @@ async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> w
     return responses.json_response({"data": data})
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/consolidated-invoices/summary",
     "Summarize the sales of a month that can be consolidated",
     "ConsolidationSummary",

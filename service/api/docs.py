@@ -6,10 +6,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.http import responses
 
-GROUP = Group("Service")
+operation = GROUP = Group("Service")
 
 #: Returns the OpenAPI description as JSON text.
 DESCRIBE: web.AppKey[Callable[[], str]] = web.AppKey("describe")
@@ -25,8 +25,7 @@ PAGE_HEADERS = {
 }
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/openapi.json",
     "Get this description",
     "Description",
@@ -50,8 +49,7 @@ for place, file, content_type, noun in (
     ("/api/docs/docs.js", "docs.js", "text/javascript", "script"),
     ("/api/docs/docs.css", "docs.css", "text/css", "style_sheet"),
 ):
-    Operation(
-        GROUP,
+    operation(
         f"GET {place}",
         f"Get the {noun.replace('_', ' ')} that renders this description",
         content_type,

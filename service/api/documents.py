@@ -13,7 +13,7 @@ from aiohttp import web
 from service import schema
 from service.api.exports import read_batches, stream_export
 from service.api.filters import DOCUMENT_SORTS, sort_by
-from service.api.operation import REPLACES, Group, Operation, QueryParameter
+from service.api.operation import REPLACES, Group, QueryParameter
 from service.api.pagination import PAGE
 from service.api.records import get_record, list_records
 from service.db.connections import Connection
@@ -62,7 +62,7 @@ class Documents:
     other kinds do not have.
     """
 
-    group: Group
+    operation: Group
     kind: DocumentKind
     path: str
     schema: str
@@ -91,8 +91,7 @@ def locked_error(kind: DocumentKind, action: str) -> Forbidden:
 
 def declare_reading(documents: Documents) -> None:
     path, kind, plural = documents.path, documents.kind, f"{documents.kind.noun}s"
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}",
         f"List {plural}",
         f"{documents.schema}List",
@@ -100,8 +99,7 @@ def declare_reading(documents: Documents) -> None:
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
     )(partial(list_records, name=kind.name, filters=documents.filters, sorts=DOCUMENT_SORTS))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}/export-all",
         f"Export all {plural}",
         f"{documents.schema}Exports",
@@ -109,8 +107,7 @@ def declare_reading(documents: Documents) -> None:
         is_file=True,
         name=f"export_all_{kind.name}s",
     )(partial(_export_documents, documents))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {documents.record_path}",
         f"Get {kind.with_article}",
         documents.schema,
@@ -118,8 +115,7 @@ def declare_reading(documents: Documents) -> None:
         is_record=True,
         name=f"get_{kind.name}",
     )(partial(get_record, statement=documents.get, noun=kind.title))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {documents.record_path}/export",
         f"Export {kind.with_article}",
         f"{documents.schema}Export",
@@ -162,8 +158,7 @@ async def list_of_document(
 
 def declare_update(documents: Documents) -> None:
     kind = documents.kind
-    Operation(
-        documents.group,
+    documents.operation(
         f"PUT {documents.record_path}",
         f"Update {kind.with_article}",
         "Stored" if kind is INVOICE else "Updated",
@@ -178,8 +173,7 @@ def declare_update(documents: Documents) -> None:
 def declare_deletion(documents: Documents) -> None:
     kind = documents.kind
     further = (in_consolidated_error(),) if kind is INVOICE else ()
-    Operation(
-        documents.group,
+    documents.operation(
         f"DELETE {documents.record_path}",
         f"Delete {kind.with_article}",
         "Message" if kind is NOTE else "Success",

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api import documents, filters, links, pagination
-from service.api.operation import REPLACES, Group, Operation
+from service.api.operation import REPLACES, Group
 from service.api.records import get_record, list_records, lock_record, read_key, store_created
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -30,7 +30,7 @@ from service.submission.locked_documents import lock_document
 from service.submission.sending import submit
 
 NOUN = "E-invoice request"
-GROUP = Group("E-invoice requests", NOUN)
+operation = GROUP = Group("E-invoice requests", NOUN)
 
 SORTS = ("id", "-id")
 FILTERS = (
@@ -70,8 +70,7 @@ has_buyer = partial(
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/einvoice-requests",
     "List e-invoice requests",
     "EinvoiceRequestList",
@@ -82,8 +81,7 @@ async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
     return await list_records(request, "einvoice_request", FILTERS, SORTS)
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/einvoice-requests",
     "Create an e-invoice request",
     "Created",
@@ -117,8 +115,7 @@ async def create_einvoice_request(request: web.Request, body: JsonObject) -> web
         return await store_created(request, conn, CREATED, {"id": request_id})
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/einvoice-requests/{id}",
     "Get an e-invoice request",
     "EinvoiceRequest",
@@ -129,8 +126,7 @@ async def get_einvoice_request(request: web.Request) -> web.Response:
     return await get_record(request, sql.einvoice_request_get, NOUN)
 
 
-@Operation(
-    GROUP,
+@operation(
     "PUT /api/einvoice-requests/{id}",
     "Update, approve or reject an e-invoice request",
     "RequestUpdated",
@@ -170,8 +166,7 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     return responses.success_response(request, message, data=data)
 
 
-@Operation(
-    GROUP,
+@operation(
     "DELETE /api/einvoice-requests/{id}",
     "Delete an e-invoice request",
     "Success",

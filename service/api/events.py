@@ -4,14 +4,14 @@ from aiohttp import web
 
 from service import json_codec, schema
 from service.api.filters import read_filter
-from service.api.operation import Group, Operation, QueryParameter
+from service.api.operation import Group, QueryParameter
 from service.api.pagination import read_number
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, reject, violation
 from service.http import requests, responses
 from service.http.access import read_own
 
-GROUP = Group("Events")
+operation = GROUP = Group("Events")
 
 TYPES = schema.get_values("event_type")
 
@@ -38,8 +38,7 @@ ONLY_TYPES = QueryParameter(
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/events",
     "List events",
     "EventList",

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from service.api.operation import ErrorResponse, Group, Operation
+from service.api.operation import ErrorResponse, Group
 from service.db.connections import UNAVAILABLE
 from service.errors import Unavailable
 from service.http import app_keys, responses
@@ -13,14 +13,13 @@ from service.json_types import JsonObject
 from service.monitoring.metrics import REGISTRY
 from service.version import VERSION
 
-GROUP = Group("Service")
+operation = GROUP = Group("Service")
 
 _UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
 _STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /healthz",
     "Get the liveness of the process",
     "Health",
@@ -30,8 +29,7 @@ async def get_liveness(request: web.Request) -> web.Response:
     return responses.json_response({"status": "ok", "version": VERSION})
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /readyz",
     "Get the readiness of the service",
     "Readiness",
@@ -57,8 +55,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     )
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /metrics",
     "Get the metrics for Prometheus",
     "text/plain",

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from service import json_codec
 from service.api import filters, pagination
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.api.records import lock_record
 from service.db.connections import Connection
 from service.db.statements import Result, Statement, sql
@@ -19,7 +19,7 @@ from service.http.idempotency import store_response
 from service.http.requests import get_text, not_found, or_not_found, read_path_part
 from service.json_types import JsonObject
 
-GROUP = Group("Integrations")
+operation = GROUP = Group("Integrations")
 
 USER, ORGANIZATION = "User", "Organization"
 #: Noun -> the start of an id.
@@ -47,8 +47,7 @@ def _declare_reading(
     """Declare the operations that list and get records. The texts are those of the second one."""
     name, schema_name = noun.lower(), f"Integration{noun}"
     path = f"/api/integrations/{name}s"
-    Operation(
-        GROUP,
+    operation(
         f"GET {path}",
         f"List {name}s",
         f"{schema_name}List",
@@ -56,8 +55,7 @@ def _declare_reading(
         description=f"The {name}s of the account, newest first.",
         name=f"list_{name}s",
     )(partial(_list, page))
-    Operation(
-        GROUP,
+    operation(
         f"GET {path}/{{id}}",
         summary,
         schema_name,
@@ -107,8 +105,7 @@ _declare_reading(
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/integrations/users",
     "Create a user",
     "IntegrationUser",
@@ -126,8 +123,7 @@ async def create_user(request: web.Request, body: JsonObject) -> web.Response:
     return response
 
 
-@Operation(
-    GROUP,
+@operation(
     "PUT /api/integrations/users/{id}",
     "Update a user",
     "IntegrationUser",
@@ -145,8 +141,7 @@ async def update_user(request: web.Request, body: JsonObject) -> web.Response:
         return responses.json_text_response(await sql.integration_user_get(conn, **key))
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/integrations/users/{id}/organizations",
     "List the organizations of a user",
     "IntegrationMemberships",
@@ -167,8 +162,7 @@ _declare_reading(
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "PUT /api/integrations/organizations/{id}",
     "Update an organization",
     "IntegrationOrganization",

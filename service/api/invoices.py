@@ -5,7 +5,7 @@ from aiohttp import web
 from service import schema
 from service.api.documents import SUBMITS, Documents, in_consolidated_error
 from service.api.filters import OWN_FILTERS, document_filters
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.db.statements import sql
 from service.db.transactions import get_actor
 from service.documents.body_checks import Draft, check_draft
@@ -21,7 +21,7 @@ from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
 from service.submission.sending import submit
 
-GROUP = Group("Invoices", INVOICE.title)
+operation = GROUP = Group("Invoices", INVOICE.title)
 
 CREATED = f"{INVOICE.title} created."
 CODE_USED = CONSTRAINTS["invoices_code_once_a_year"]()
@@ -37,8 +37,7 @@ DOCUMENTS = Documents(
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/invoices",
     "Create an invoice",
     "Stored",

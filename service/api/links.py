@@ -9,7 +9,6 @@ from functools import partial
 from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
-from service.api.operation import Operation
 from service.api.records import store_created
 from service.db.statements import sql
 from service.documents import states
@@ -37,8 +36,7 @@ NOT_PENDING = "Only an invoice with a pending-finalize type can have a link for 
 def declare(documents: Documents) -> None:
     kind, path = documents.kind, f"{documents.record_path}/links"
     pending = (Conflict(NOT_PENDING, code="not_pending"),) if kind is INVOICE else ()
-    Operation(
-        documents.group,
+    documents.operation(
         f"POST {path}",
         f"Create a link to {kind.with_article}",
         "DocumentLinkCreated",
@@ -50,16 +48,14 @@ def declare(documents: Documents) -> None:
         "page for 365 days. The purpose `request`, of an invoice that is not final, opens a form "
         "for the buyer for 90 days. The URL is returned only here.",
     )(partial(create_link, kind))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}",
         f"List the links to {kind.with_article}",
         "DocumentLinks",
         name=f"list_{kind.name}_links",
         description="Those that can be used, newest first, without their URLs.",
     )(partial(list_of_document, kind, sql.document_link_list))
-    Operation(
-        documents.group,
+    documents.operation(
         f"DELETE {path}/{{link_id}}",
         "Revoke a link",
         "Success",

@@ -145,7 +145,7 @@ def _describe_operation(
     operation: Operation, components: Components, examples: dict[str, JsonObject]
 ) -> JsonObject:
     described: JsonObject = {
-        "tags": [operation.group.tag],
+        "tags": [operation.tag],
         "operationId": operation.operation_id,
         "summary": operation.summary,
         "description": operation.description,

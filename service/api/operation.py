@@ -1,18 +1,18 @@
 """Declaration of an API operation at its handler: the route and its description.
 
-A module with handlers has the group of its operations, to which a decorator adds them:
+A module with handlers has the group of its operations, which makes the decorator that adds them:
 
-    GROUP = Group("Webhooks", NOUN)
+    operation = GROUP = Group("Webhooks", NOUN)
 
-    @Operation(GROUP, "GET /api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
+    @operation("GET /api/webhooks/{id}", "Get a webhook", "Webhook", is_record=True)
     async def get_webhook(request: web.Request) -> web.Response: ...
 
 table.py joins these lists. The routes and the OpenAPI description are derived from the table.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TypedDict, TypeVar, Unpack
 
 from aiohttp import web
 
@@ -94,18 +94,9 @@ INTEGRATION = Surface(
 PUBLIC = Surface((), "ApiError", "ApiError")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """The operations of a module: their tag in the description, and by default their `noun`."""
-
-    tag: str
-    noun: str = ""
-    operations: list["Operation"] = field(default_factory=list["Operation"])
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method on a path. As the decorator of its handler, it adds itself to its group.
+    """A method on a path. `tag` is that of its group in the description.
 
     `route` is both, such as `GET /api/invoices`. `summary` and `description` are for clients.
     `response` is the success response: a schema in records.json, or a media type; `message` is its
@@ -116,10 +107,11 @@ class Operation:
     have a name each.
     """
 
-    group: Group = field(repr=False, compare=False)
+    tag: str
     route: str
     summary: str
     response: str
+    handler: AnyHandler
     message: str = ""
     body: str = ""
     query: tuple[QueryParameter, ...] = ()
@@ -129,14 +121,6 @@ class Operation:
     is_record: bool = False
     is_file: bool = False
     name: str = ""
-    handler: AnyHandler | None = None
-
-    def __call__(self, handler: Declared) -> Declared:
-        """Declare the operation of a handler, and return the handler."""
-        name = self.name or getattr(handler, "__name__", "")
-        noun = self.noun or self.group.noun
-        self.group.operations.append(replace(self, handler=handler, name=name, noun=noun))
-        return handler
 
     @property
     def method(self) -> str:
@@ -186,3 +170,40 @@ class Operation:
             schema = surface.invalid
         body = shape_error(self.path, status, error.body)
         return ErrorResponse(status, schema or surface.error, body)
+
+
+class Options(TypedDict, total=False):
+    """The members of an Operation that have a default."""
+
+    message: str
+    body: str
+    query: tuple[QueryParameter, ...]
+    errors: tuple[ApiError | ErrorResponse, ...]
+    description: str
+    noun: str
+    is_record: bool
+    is_file: bool
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The operations of a module: their tag in the description, and by default their `noun`.
+
+    A call returns the decorator that adds the operation of a handler.
+    """
+
+    tag: str
+    noun: str = ""
+    operations: list[Operation] = field(default_factory=list[Operation])
+
+    def __call__(
+        self, route: str, summary: str, response: str, **options: Unpack[Options]
+    ) -> Callable[[Declared], Declared]:
+
+        def declare(handler: Declared) -> Declared:
+            more: Options = {"name": getattr(handler, "__name__", ""), "noun": self.noun, **options}
+            self.operations.append(Operation(self.tag, route, summary, response, handler, **more))
+            return handler
+
+        return declare

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from service import templates
 from service.api.documents import Documents
-from service.api.operation import Operation
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import printing
@@ -67,8 +66,7 @@ ENVIRONMENT = templates.make_environment(FOLDER, FILTERS, style=STYLE, policy=PO
 
 def declare(documents: Documents) -> None:
     kind, path = documents.kind, documents.record_path
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}/print",
         f"Print {kind.with_article}",
         "text/html",
@@ -78,8 +76,7 @@ def declare(documents: Documents) -> None:
         name=f"print_{kind.name}",
     )(partial(print_document, kind))
     for extension, media_type in PICTURES.items():
-        Operation(
-            documents.group,
+        documents.operation(
             f"GET {path}/qr.{extension}",
             f"Get the QR code of the validation link as {extension.upper()}",
             media_type,

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
 from service.api.filters import status_filter
-from service.api.operation import ErrorResponse, Group, Operation
+from service.api.operation import ErrorResponse, Group
 from service.api.pagination import PAGE, read_page
 from service.api.records import page_response
 from service.db.connections import Connection
@@ -30,7 +30,7 @@ from service.submission.sending.checks import preflight_document
 from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
 
-GROUP = Group("Submitted documents")
+operation = GROUP = Group("Submitted documents")
 FILTERS = (status_filter(tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
 
 CANCELLED = "The submitted document has been cancelled."
@@ -54,8 +54,7 @@ def declare(documents: Documents) -> None:
     kind, path, name = documents.kind, documents.record_path, documents.kind.name
     # A cancelled consolidated invoice is never sent again.
     reissue_errors = () if kind is CONSOLIDATED else (already_cancelled(kind),)
-    Operation(
-        documents.group,
+    documents.operation(
         f"POST {path}/preflight",
         f"Run the portal's checks on {kind.with_article}",
         "PreflightAnswer",
@@ -64,8 +63,7 @@ def declare(documents: Documents) -> None:
         "time.",
         name=f"preflight_{name}",
     )(partial(preflight, kind))
-    Operation(
-        documents.group,
+    documents.operation(
         f"POST {path}/submit-to-portal",
         f"Submit {kind.with_article} to the portal",
         "Success",
@@ -77,8 +75,7 @@ def declare(documents: Documents) -> None:
         "stays locked; a repeated request joins the running submission.",
         name=f"submit_{name}",
     )(partial(submit, documents))
-    Operation(
-        documents.group,
+    documents.operation(
         f"POST {path}/{documents.cancelling}",
         "Cancel the latest submitted document",
         "Success",
@@ -100,16 +97,14 @@ def declare(documents: Documents) -> None:
         "cancellation again.",
         name=f"cancel_{name}",
     )(partial(cancel_latest, documents))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}/submitted-documents",
         f"List the submitted documents of {kind.with_article}",
         "SubmittedDocuments",
         description="All of them, newest first. Each submission creates a new one.",
         name=f"list_submitted_documents_of_{name}",
     )(partial(list_of_document, kind, sql.submitted_document_page))
-    Operation(
-        documents.group,
+    documents.operation(
         f"GET {path}/submitted-documents/{{submitted_document_id}}",
         "Get a submitted document",
         "SubmittedDocument",
@@ -195,8 +190,7 @@ async def get_submitted_document(kind: DocumentKind, request: web.Request) -> we
     return responses.record_response(request, or_not_found(record, SUBMITTED_DOCUMENT))
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/submitted-documents",
     "List the submitted documents of the company",
     "SubmittedDocumentList",

@@ -98,7 +98,6 @@ def _make_handler(operation: Operation) -> Handler:
 
     The function at the declaration gets the request and, if the operation has one, the body.
     """
-    assert operation.handler  # set by the decorator
     # An operation with parameters has no body, and rejects other parameters together with bad ones.
     if operation.surface is PUBLIC or operation.query:
         return operation.handler

@@ -7,7 +7,7 @@ from decimal import Decimal
 from aiohttp import web
 
 from service import schema
-from service.api.operation import ErrorResponse, Group, Operation
+from service.api.operation import ErrorResponse, Group
 from service.db.statements import Statement, sql
 from service.documents import codes, states
 from service.documents.body_checks import get_code_year
@@ -20,7 +20,7 @@ from service.submission import own_clients
 from service.submission.operator import tin_checks
 from service.submission.operator.tin_checks import AWAY, SLOW_DOWN, TIN_CHECKS, TinQuestion
 
-GROUP = Group("Validations")
+operation = GROUP = Group("Validations")
 
 VALID = "TIN is valid"
 INVALID_NOTE_TYPE = "Invalid adjustment note type"
@@ -41,8 +41,7 @@ TIN_REFUSALS: tuple[tuple[Callable[[str, str, str], object], str], ...] = (
 )
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/validation/tin",
     "Validate a TIN",
     "Validity",
@@ -75,8 +74,7 @@ async def validate_tin(request: web.Request, body: JsonObject) -> web.Response:
     return responses.json_response({"data": {"valid": True}, "message": VALID})
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/validation/invoice-code",
     "Check an invoice code",
     "CodeIsFree",
@@ -91,8 +89,7 @@ async def validate_invoice_code(request: web.Request, body: JsonObject) -> web.R
     )
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/validation/adjustment-note-code",
     "Check an adjustment note code",
     "CodeIsFree",

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from service.api import filters, pagination
-from service.api.operation import Group, Operation
+from service.api.operation import Group
 from service.api.records import lock_record, page_response, read_key, store_created
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
@@ -19,7 +19,7 @@ from service.webhooks.addresses import url_violation
 
 NOUN = "Webhook"
 DELIVERY = "Delivery"
-GROUP = Group("Webhooks", NOUN)
+operation = GROUP = Group("Webhooks", NOUN)
 
 MOST = 20  # endpoints of a company
 TOO_MANY = f"A company can have at most {MOST} webhooks."
@@ -37,8 +37,7 @@ DEFAULTS: JsonObject = {
 FILTERS = (filters.one_of("status", ("Pending", "Delivered", "Failed")),)
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/webhooks",
     "List webhooks",
     "WebhookList",
@@ -51,8 +50,7 @@ async def list_webhooks(request: web.Request) -> web.Response:
     return page_response(page, row)
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/webhooks",
     "Create a webhook",
     "WebhookCreated",
@@ -76,8 +74,7 @@ async def create_webhook(request: web.Request, body: JsonObject) -> web.Response
         return await store_created(request, conn, CREATED, data, "secret")
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/webhooks/{id}",
     "Get a webhook",
     "Webhook",
@@ -91,8 +88,7 @@ async def get_webhook(request: web.Request) -> web.Response:
     return responses.record_response(request, row["record"], row["tagged"])
 
 
-@Operation(
-    GROUP,
+@operation(
     "PUT /api/webhooks/{id}",
     "Update a webhook",
     "Success",
@@ -110,8 +106,7 @@ async def update_webhook(request: web.Request, body: JsonObject) -> web.Response
     return responses.success_response(request, UPDATED)
 
 
-@Operation(
-    GROUP,
+@operation(
     "DELETE /api/webhooks/{id}",
     "Delete a webhook",
     "Success",
@@ -126,8 +121,7 @@ async def delete_webhook(request: web.Request) -> web.Response:
     return responses.success_response(request, DELETED)
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/webhooks/{id}/rotate-secret",
     "Replace the secret of a webhook",
     "WebhookSecret",
@@ -150,8 +144,7 @@ async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.R
     return response
 
 
-@Operation(
-    GROUP,
+@operation(
     "GET /api/webhooks/{id}/deliveries",
     "List the deliveries of a webhook",
     "WebhookDeliveryList",
@@ -166,8 +159,7 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     return page_response(page, or_not_found(row, NOUN))
 
 
-@Operation(
-    GROUP,
+@operation(
     "POST /api/webhooks/{id}/deliveries/{delivery_id}/redeliver",
     "Deliver an event again",
     "Success",
