@@ -58,8 +58,7 @@ async def create_link(kind: Kind, request: web.Request) -> web.Response:
 async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
     """Revoke a link. It stops working at once."""
     document_id, link_id = request.match_info["id"], request.match_info["link_id"]
-    answer = await call(request, "DELETE", f"{kind.api}/{document_id}/links/{link_id}")
-    answer.require_success()
+    (await call(request, "DELETE", f"{kind.api}/{document_id}/links/{link_id}")).require_success()
     return redirect(f"{kind.path}/{document_id}?notice=unshared")
 
 

@@ -38,8 +38,8 @@ UNCOUNTED_BYTES = 8 * 1024  # of each body, so that a small one always has room
 class RateLimiter:
     """Limits requests per name in this process, with token buckets. 0 is no limit.
 
-    `most` requests are allowed in `seconds`, a minute by default. It keeps hashes of names, whose
-    texts a client may have chosen: nobody else knows the seed of the process.
+    `most` requests are allowed in `seconds`, a minute by default. It keeps hashes of names, since a
+    client may have chosen their texts. Clients do not know the seed of the hashes.
     """
 
     def __init__(self, most: int, seconds: int = 60) -> None:

@@ -106,8 +106,8 @@ update organizations o
 returning true;
 
 -- name: organization_members_wrong :many
--- Return the position, from 0, of each of :users that is not a user of the account, and then of each
--- repetition, with the rule that it breaks.
+-- Return the position, from 0, of each of :users that is not a user of the account, and then of
+-- each repetition, with the rule that it breaks.
 with sent as (
   select id, place - 1 as place, row_number() over (partition by id order by place) as time
     from unnest(:users::text[]) with ordinality listed (id, place)
