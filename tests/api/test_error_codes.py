@@ -11,7 +11,7 @@ from service.commands.bootstrap import run_command
 from service.commands.reconcile import hold_sending
 from service.config import read_config
 from service.documents import states
-from service.errors import CODES, ApiError, Unauthorized
+from service.errors import CODES, CONSTRAINTS, ApiError, Unauthorized
 from service.http.error_responses import HTTP_ERRORS
 from service.submission.machine.failures import FAILURES, name_failure
 from tests.api.test_openapi import API, resolve
@@ -60,6 +60,7 @@ def list_used_codes() -> set[str]:
         | list_literal_codes()
         | {states.ALREADY_CANCELLED["code"], states.TIN_NOT_VERIFIED["code"]}
         | {code for code, _ in HTTP_ERRORS.values()}
+        | {make_error().code for make_error in CONSTRAINTS.values()}
         | {code for table in tables for code in table}
     )
 
