@@ -164,6 +164,7 @@ class ValidationError(ApiError):
 
 
 def reject(violations: Sequence[Violation]) -> None:
+    """Raise ValidationError if there are violations."""
     if violations:
         raise ValidationError(violations)
 
