@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 
 
 def run(work: Coroutine[object, None, _Result]) -> _Result:
+    """Run a coroutine with uvloop and return its result."""
     # No core dumps: memory holds keys, secrets and personal data.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _raise_file_limit()

@@ -34,6 +34,7 @@ def register(line: CommandLine) -> None:
 
 
 async def require_company(database: Database, company_id: int) -> None:
+    """Raise OperatorError if there is no such company."""
     async with database.company(company_id) as conn:
         if await sql.issuer_get(conn, company_id=company_id) is None:
             raise OperatorError(f"There is no company {company_id}.")

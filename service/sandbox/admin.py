@@ -83,6 +83,7 @@ def serve(method: str, path: str, body: object = None) -> Callable[[Function], F
 
 
 def require_known(name: str, value: str, known: Collection[str]) -> None:
+    """Raise ValueError if the value of a member is not a known one."""
     if value not in known:
         raise ValueError(f"{name} must be one of {sorted(known)}.")
 
