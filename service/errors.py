@@ -18,14 +18,15 @@ from service.json_types import JsonMapping, JsonObject
 Violation = dict[str, str]
 
 
-def _read_rows(name: str) -> Iterable[dict[str, str]]:
-    return csv.DictReader(Path(__file__).with_name(name).read_text("utf-8").splitlines())
+def read_rows(path: Path) -> Iterable[dict[str, str]]:
+    """Return the rows of a CSV file, by the names of its columns."""
+    return csv.DictReader(path.read_text("utf-8").splitlines())
 
 
 #: Every `code` of an error body -> {status, meaning, remedy}, of which `status` has all statuses.
 #: docs/errors.md is generated from it. The codes of a cancellation that the authority refuses are
 #: the authority's own.
-CODES = {row.pop("code"): row for row in _read_rows("error_codes.csv")}
+CODES = {row.pop("code"): row for row in read_rows(Path(__file__).with_name("error_codes.csv"))}
 STILL_RUNNING = "A request with this Idempotency-Key is still running."
 
 
@@ -234,15 +235,14 @@ def describe_error(error: BaseException) -> str:
 def find_message(module: str, error: BaseException, text: str, facts: JsonMapping) -> str:
     """Return the message about an error from the CSV file next to a module, which has its name.
 
-    A row has the class of an error, a pattern of its text and a message, which can contain facts
-    and groups of the pattern. The first row that fits counts.
+    A row has the class of an `error`, a `pattern` of its text and a `message`, which can contain
+    facts and groups of the pattern. The first row that fits counts.
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    rows = csv.reader(Path(module).with_suffix(".csv").read_text("utf-8").splitlines())
     found = (
-        message.format(**facts, **match.groupdict())
-        for kind, pattern, message in rows
-        if kind in kinds and (match := re.search(pattern, text))
+        row["message"].format(**facts, **match.groupdict())
+        for row in read_rows(Path(module).with_suffix(".csv"))
+        if row["error"] in kinds and (match := re.search(row["pattern"], text))
     )
     return next(found)
 
@@ -283,5 +283,6 @@ def _taken(row: Mapping[str, str]) -> ApiError:
 #: Name of a constraint, or of a trigger that raises in its name -> the error that a violation
 #: means. A test checks that every name exists in the schema.
 CONSTRAINTS: dict[str, Callable[[], ApiError]] = {
-    row["constraint"]: partial(_taken, row) for row in _read_rows("constraints.csv")
+    row["constraint"]: partial(_taken, row)
+    for row in read_rows(Path(__file__).with_name("constraints.csv"))
 }

@@ -7,7 +7,6 @@ Findings are in /readyz and /metrics, and in the log once per look.
 """
 
 import asyncio
-import csv
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -20,7 +19,7 @@ from service.config import Config
 from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
 from service.db.pool import SESSION
 from service.db.statements import sql
-from service.errors import describe_error
+from service.errors import describe_error, read_rows
 from service.json_types import JsonObject
 from service.loops import Loop
 from service.monitoring.event_loop import BLOCKED_SECONDS
@@ -31,9 +30,8 @@ MINIMUM_AGE = timedelta(seconds=30)
 #: Conditions other than overdue work that degrade the service.
 DEGRADING = ("PortalUnreachable", "CredentialsRefused", "ClocksApart")
 
-_TABLE = Path(__file__).with_name("conditions.csv").read_text("utf-8").splitlines()
 #: kind -> {what: the condition, with its count `{n}`; action: what to do}
-WORDING = {row.pop("kind"): row for row in csv.DictReader(_TABLE)}
+WORDING = {row.pop("kind"): row for row in read_rows(Path(__file__).with_name("conditions.csv"))}
 
 #: Returns the start of a condition, or None while there is none.
 Since = Callable[[], datetime | None]
