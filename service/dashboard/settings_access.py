@@ -10,7 +10,6 @@ from service.api.records import store_created
 from service.dashboard import pages, people
 from service.dashboard.links import NewLink, insert_link
 from service.dashboard.operations import Answer
-from service.dashboard.pages import zone_of
 from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
 from service.dashboard.settings import Action, FormRefusal, make_pages
@@ -18,7 +17,7 @@ from service.db.statements import sql
 from service.db.transactions import Owner
 from service.errors import NotFound
 from service.http import api_keys, app_keys
-from service.http.access import company_transaction
+from service.http.access import company_transaction, zone_of
 from service.http.forms import FORM, read_number
 from service.http.responses import success_response
 from service.json_types import JsonMapping

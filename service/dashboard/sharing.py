@@ -13,7 +13,7 @@ from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read_company
-from service.dashboard.pages import Pages, redirect, render, zone_of
+from service.dashboard.pages import Pages, redirect, render
 from service.dashboard.repetition import (
     call_once,
     find_created,
@@ -27,7 +27,7 @@ from service.db.statements import sql
 from service.documents import codes, states
 from service.errors import KeyReused, NotFound, TooManyRequests, retry_after
 from service.http import app_keys
-from service.http.access import identify, read_own, run_shared
+from service.http.access import identify, read_own, run_shared, zone_of
 from service.http.client_address import SENDER
 from service.http.forms import FORM
 from service.http.limits import RateLimiter
