@@ -155,13 +155,13 @@ def build_body(fields: Mapping[str, str], stored: JsonMapping, zone: ZoneInfo) -
         is_kept = steps[-1] not in NUMBERS and text == _as_sent(shown.get(pointer, ""))
         if steps[-1] != "origin" and not is_kept:
             _set(body, steps, _convert(pointer, text, zone))
-    taken = [line.get("id") for line in body["lineItems"]]
+    taken = {line.get("id") for line in body["lineItems"]}
     for number, line in enumerate(body["lineItems"], 1):
         if "id" not in line:
             line["id"] = next(
                 each for each in map(str, itertools.count(number)) if each not in taken
             )
-            taken.append(line["id"])
+            taken.add(line["id"])
     return _without_empty(body)
 
 
