@@ -84,7 +84,7 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
             yield Doubt("LineId", f"{path}/id", f'Another line has the id "{name}" too.')
         if name is not None:
             seen.add(name)
-        if message := _judge_count(Decimal(item["unit"]["count"])):
+        if message := _judge_count(item["unit"]["count"]):
             message = f"The count of line {index + 1} {message}"
             yield Doubt("Count", f"{path}/unit/count", message)
         details: Sequence[JsonMapping] = item.get("taxDetails") or ()
@@ -99,11 +99,11 @@ def find_doubts(source: JsonMapping, lines: Sequence[LineAmounts], day: date) ->
                 yield from _find_unregistered(source, kind, f"{path}/taxDetails/{position}")
 
 
-def _judge_count(count: Decimal) -> str | None:
+def _judge_count(count: int | Decimal) -> str | None:
     """Return the end of the message for a count that is probably wrong, or None."""
     if not count:
         return "is 0, and so is its amount."
-    if count_decimals(count.normalize()) > MOST_DECIMALS:
+    if isinstance(count, Decimal) and count_decimals(count.normalize()) > MOST_DECIMALS:
         return f"should have at most {MOST_DECIMALS} decimals."
     return None
 

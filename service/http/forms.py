@@ -104,7 +104,8 @@ def _decode(raw: bytes, most: int) -> str:
 
 def read_number(text: str, digits: int) -> int | None:
     """Return a natural number of at most `digits` digits, or None for another text."""
-    return int(text) if re.fullmatch(f"[0-9]{{1,{digits}}}", text, re.ASCII) else None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= digits
+    return int(text) if is_number else None
 
 
 def read_decimal(text: str) -> int | Decimal | str:
