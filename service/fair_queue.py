@@ -102,10 +102,10 @@ class FairQueue:
             if not waiter.done():  # It may have given up.
                 self._take(client)
                 waiter.set_result(None)
-            if not waiters or self._held[client] >= self._most:
+            if not waiters:
                 del self._waiters[client]
-                if waiters:
-                    self._waiters[client] = waiters  # Behind all others.
+            elif self._held[client] >= self._most:
+                self._waiters[client] = self._waiters.pop(client)  # Behind all others.
             return True
         return False
 
