@@ -89,11 +89,15 @@ async def read_request(owner: asyncpg.Connection) -> tuple[str, StoredRequest]:
     return row["tin"], build_request(row["tin"], contents)
 
 
-async def wait_for_lock(owner: asyncpg.Connection) -> None:
-    """Wait until a statement of the service waits for a lock."""
-    await until(
-        lambda: owner.fetchval(
-            "select count(*) from pg_stat_activity"
-            " where wait_event_type = 'Lock' and datname = current_database()"
-        )
+async def count_waiting(owner: asyncpg.Connection) -> int:
+    """Return the number of statements that wait for a lock, also within a transaction."""
+    await owner.execute("select pg_stat_clear_snapshot()")
+    return await owner.fetchval(
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and wait_event_type = 'Lock'"
     )
+
+
+async def wait_for_lock(owner: asyncpg.Connection, statements: int = 1) -> None:
+    """Wait until so many statements of the service wait for a lock."""
+    await until(lambda: count_waiting(owner), lambda found: found >= statements)

@@ -48,11 +48,11 @@ _NO_DIGEST = bytes(32)
 #: rejects a revoked key within a second.
 CACHE_SECONDS = 0.5
 #: Time for which a key is used at most, should a notification be missing.
-MOST_SECONDS = 60
+MOST_SECONDS = 300
 MAX_CACHED = 50_000  # about 25 MB
 #: The last characters of a key id are random. A name of a cell can precede them.
 KEY_ID_CHARACTERS = 12
-RECORD_SECONDS = 60  # between two writes of last_used_at
+RECORD_SECONDS = 300  # between two writes of last_used_at
 
 
 @dataclass(frozen=True, slots=True)

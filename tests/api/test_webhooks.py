@@ -560,20 +560,22 @@ async def test_lists_have_pages_with_nine_meta_fields(api: Client) -> None:
     assert page["data"] == [] and page["meta"]["first_page_url"].endswith("status=Failed")
 
 
-@pytest.mark.parametrize("existing, requests", [(19, 40), (0, 40)])
 async def test_concurrent_creations_do_not_exceed_the_endpoint_limit(
-    start: StartService, existing: int, requests: int
+    start: StartService, owner: asyncpg.Connection
 ) -> None:
-    """The requests go to two services."""
+    """The requests go to two services, and have counted the endpoints or wait to count them."""
     clients = [await start(background=False, **LOCAL) for _ in range(2)]
     body = {"url": "https://hooks.example.com/in"}
-    for _ in range(existing):
+    for _ in range(19):
         await create_endpoint(clients[0], **body)
-    answers = await asyncio.gather(
-        *[post(clients[n % 2], "/api/webhooks", body) for n in range(requests)]
-    )
-    room = 20 - existing
-    assert sorted(status for status, _ in answers) == [201] * room + [409] * (requests - room)
+    async with owner.transaction():
+        await owner.execute("select from companies for update")
+        creations = [
+            asyncio.create_task(post(clients[n % 2], "/api/webhooks", body)) for n in range(4)
+        ]
+        await wait_for_lock(owner, len(creations))
+    answers = await asyncio.gather(*creations)
+    assert sorted(status for status, _ in answers) == [201, 409, 409, 409]
     assert (await get_json(clients[0], "/api/webhooks"))["meta"]["total"] == 20
 
 

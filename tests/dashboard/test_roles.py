@@ -21,7 +21,7 @@ from service.config import read_config
 from service.dashboard.links import CONFIRM, SIGN_IN, Link, NewLink, Role, make_link
 from service.db.pool import connected_pool
 from service.db.transactions import Database
-from tests.api_reads import wait_for_lock
+from tests.api_reads import count_waiting, wait_for_lock
 from tests.conftest import Client, Company, make_company, until
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
@@ -323,16 +323,6 @@ async def test_a_link_made_before_another_company_was_joined_sets_no_password(
 
 
 # Races, and what has changed since
-
-
-async def count_waiting(owner: asyncpg.Connection) -> int:
-    """Return the number of statements of the service that wait for a lock."""
-    await owner.execute("select pg_stat_clear_snapshot()")
-    waiting = await owner.fetch(
-        "select from pg_stat_activity"
-        " where datname = current_database() and wait_event_type = 'Lock'"
-    )
-    return len(waiting)
 
 
 @asynccontextmanager

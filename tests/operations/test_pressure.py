@@ -30,7 +30,13 @@ from service.http.limits import (
 )
 from tests.api.test_exports import insert_copies
 from tests.api_invoices import create_invoice, create_submitted_invoice
-from tests.api_reads import get_documents, get_invoice, wait_for_status, wait_until_status
+from tests.api_reads import (
+    count_waiting,
+    get_documents,
+    get_invoice,
+    wait_for_status,
+    wait_until_status,
+)
 from tests.api_requests import expect, request_json, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, patience, until
 from tests.harness.bodies import invoice, line
@@ -119,23 +125,16 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
     async with owner.transaction():
         await owner.execute("lock table einvoice_requests in access exclusive mode")
         holding = [asyncio.create_task(hold(key)) for key in keys]
-        await until(lambda: _waiting_for_locks(owner), lambda waiting: waiting == 2)
+        await until(lambda: count_waiting(owner), lambda waiting: waiting == 2)
         await expect(api, 200, "GET", "/readyz")
         await sandbox.settings(processing_seconds=0)
         await until(
             lambda: owner.fetchval("select status from document_states where id = $1", invoice_id),
             lambda status: status == "Valid",
         )
-        assert await _waiting_for_locks(owner)
+        assert await count_waiting(owner)
         stop.set()
     await asyncio.gather(*holding, return_exceptions=True)
-
-
-async def _waiting_for_locks(owner: asyncpg.Connection) -> int | None:
-    return await owner.fetchval(
-        "select count(*) from pg_stat_activity"
-        " where datname = current_database() and wait_event_type = 'Lock'"
-    )
 
 
 async def test_the_queue_for_a_connection_is_limited(database: str) -> None:

@@ -156,7 +156,7 @@ async def test_last_use_of_a_key_is_written_once_a_minute(
     for api in [await start(), await start()]:
         for _ in range(3):
             await with_key(api, company.key)
-        await api.close()  # else it is written within a minute
+        await api.close()  # else it is written within minutes
     used: Any = await owner.fetchval("select last_used_at from api_keys")
     assert used.second == 0 and used.microsecond == 0
     writes = "select n_tup_upd from pg_stat_user_tables where relname = 'api_keys'"
