@@ -19,11 +19,11 @@ create domain optional_members as text constraint documents_optional_members che
 
 -- Accounts of the integration surface. Written by operator commands.
 create table accounts (
-  -- Identifies the account.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Unique name that the operator chose.
   name text not null,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   constraint accounts_pkey primary key (id),
   constraint accounts_name_once unique (name)
@@ -53,7 +53,7 @@ create table api_keys (
   name text not null default '',
   -- SHA-256 of the secret part. The secret itself is not stored.
   secret_sha256 bytea not null,
-  -- When the key was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the key expires. Null: never.
   expires_at timestamp with time zone,
@@ -84,7 +84,7 @@ create table audit_log (
   company_id bigint,
   -- Account of the record. Null: a company's.
   account_id bigint,
-  -- Identifies the entry.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- When it happened.
   at timestamp with time zone not null default clock_timestamp(),
@@ -120,7 +120,7 @@ grant insert (company_id, account_id, action, subject, before_sha256, after_sha2
 -- Words of the names of buyers and their TINs, also of those that no invoice has any more. Written
 -- by a trigger.
 create table buyer_words (
-  -- Company of the invoices.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- A word of the text.
   word text collate "C" not null,
@@ -176,7 +176,7 @@ grant delete, insert, select, update on code_lists to einvoice_service;
 
 -- Companies, the tenants of the service. Written by operator commands and PUT /api/companies.
 create table companies (
-  -- Identifies the company.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Registered name.
   name text not null,
@@ -216,7 +216,7 @@ create table companies (
   setting jsonb not null default '{"INVOICE_PREFIX": "INV-", "DEBIT_NOTE_PREFIX": "DN-", "CREDIT_NOTE_PREFIX": "CN-", "PREFIX_DIGIT_COUNT": 5, "REFUND_NOTE_PREFIX": "RN-", "AUTO_SUBMIT_INVOICE": false, "CONSOLIDATE_INVOICE_PREFIX": "CI-", "SELF_BILLED_INVOICE_PREFIX": "SB-", "CONSOLIDATE_SELF_BILLED_INVOICE_PREFIX": "CSB-"}'::jsonb,
   -- Default taxes of line items, as the API shows them.
   default_tax_types_and_rates jsonb not null default '[]'::jsonb,
-  -- When the company was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -242,13 +242,13 @@ grant insert, select, update on companies to einvoice_service;
 
 -- People who may sign in for a company, with their role.
 create table company_members (
-  -- Company.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Person.
   user_id bigint not null,
   -- owner, admin, member or reader.
   role text not null,
-  -- When the role was first given.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -277,7 +277,7 @@ grant update (role, updated_at, accepted_at, name) on company_members to einvoic
 -- The latest complete comparison of each company with the portal, and the claim on the next one.
 -- One process at a time compares a company.
 create table comparisons (
-  -- Company that is compared.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Fencing token. Grows with each claim; a process with a smaller token has lost its claim.
   fence bigint not null default 0,
@@ -343,9 +343,9 @@ grant select on database_state to einvoice_service;
 
 -- Links by which people without an account see a document, or ask for an invoice in their name.
 create table document_links (
-  -- Company of the document.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the link.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- SHA-256 of the token in the link. The token itself is not stored.
   token_sha256 bytea not null,
@@ -355,7 +355,7 @@ create table document_links (
   kind text not null,
   -- Document that it leads to.
   document_id bigint not null,
-  -- When the link was made.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the link expires.
   expires_at timestamp with time zone not null,
@@ -425,7 +425,7 @@ create table documents (
   -- Company that issues it, or receives a self-billed one. Row-level security admits only rows of
   -- the company of the key, which exists: the check of a foreign key would lock its row.
   company_id bigint not null,
-  -- Identifies the document.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- invoice, adjustment_note or consolidated_invoice.
   kind text not null,
@@ -487,7 +487,7 @@ create table documents (
   taxes jsonb,
   -- Bytes of the request body as compact JSON.
   bytes integer not null,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When it was deleted. The row stays and its code is free again. Null: not deleted.
   deleted_at timestamp with time zone,
@@ -520,9 +520,9 @@ grant insert, select, update on documents to einvoice_service;
 -- Requests of buyers for an e-invoice of a sale. The supplier is the company as it is when the
 -- request is read.
 create table einvoice_requests (
-  -- Company that made the sale.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the request.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Code or full number of an invoice, as the buyer entered it.
   invoice_code text not null,
@@ -532,7 +532,7 @@ create table einvoice_requests (
   status text not null default 'Pending',
   -- Invoice that the approval made final. Null: not approved.
   invoice_id bigint,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -574,15 +574,15 @@ grant insert, select, update on einvoice_requests to einvoice_service;
 
 -- Events of companies, written in the transaction of the change and never changed.
 create table events (
-  -- Company of the event.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the event.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Type of the event, such as invoice.valid.
   type event_type not null,
   -- Data of the event as the API shows it.
   data jsonb not null,
-  -- When the event was written.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- Transaction that wrote it, which decides the order of the feed.
   transaction_id xid8 not null default pg_current_xact_id(),
@@ -602,9 +602,9 @@ grant insert (company_id, type, data) on events to einvoice_service;
 -- Differences between the portal and the service, and how each was resolved. Written by the
 -- comparisons, polls and people.
 create table findings (
-  -- Company that is affected.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the finding.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal.
   -- adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others.
@@ -691,9 +691,9 @@ grant delete, insert, select, update on idempotency_keys to einvoice_service;
 
 -- Users of an account. Written by the integration surface.
 create table integration_users (
-  -- Account of the user.
+  -- Account that the row belongs to.
   account_id bigint not null,
-  -- Identifies the user.
+  -- Identifies the row.
   id text not null,
   -- Name.
   name text not null,
@@ -701,7 +701,7 @@ create table integration_users (
   email text not null,
   -- owner, admin or member.
   role text not null,
-  -- When the user was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -740,7 +740,7 @@ grant insert, select, update on key_quotas to einvoice_service;
 
 -- Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.
 create table metadata_entries (
-  -- Company of the record.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Table of the record: documents or einvoice_requests.
   list text not null,
@@ -760,11 +760,11 @@ grant delete, insert, select on metadata_entries to einvoice_service;
 
 -- Companies that an operator linked to an organization.
 create table organization_companies (
-  -- Account of the organization.
+  -- Account that the row belongs to.
   account_id bigint not null,
   -- Organization.
   organization_id text not null,
-  -- Company.
+  -- Company that the row belongs to.
   company_id bigint not null,
   constraint organization_companies_account_id_organization_id_fkey foreign key (account_id, organization_id) references organizations(account_id, id),
   constraint organization_companies_company_id_fkey foreign key (company_id) references companies(id),
@@ -780,7 +780,7 @@ grant insert, select on organization_companies to einvoice_service;
 
 -- Users in organizations. Written by the integration surface.
 create table organization_members (
-  -- Account of both.
+  -- Account that the row belongs to.
   account_id bigint not null,
   -- Organization.
   organization_id text not null,
@@ -803,9 +803,9 @@ grant update (role) on organization_members to einvoice_service;
 
 -- Organizations of an account. Written by the integration surface.
 create table organizations (
-  -- Account of the organization.
+  -- Account that the row belongs to.
   account_id bigint not null,
-  -- Identifies the organization.
+  -- Identifies the row.
   id text not null,
   -- Name.
   name text not null,
@@ -813,7 +813,7 @@ create table organizations (
   email text,
   -- Phone number. Null: none.
   phone text,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -862,9 +862,9 @@ grant insert, select, update on portal_buckets to einvoice_service;
 -- Credentials with which companies log in to the portal themselves. Replaced ones stay as history,
 -- without their secret.
 create table portal_credentials (
-  -- Company that logs in.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the credentials.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Normalised TIN that the portal issued them to. They are not used for another TIN.
   tin text not null,
@@ -895,7 +895,7 @@ grant update (sealed_secret, removed_at) on portal_credentials to einvoice_servi
 -- Rows of the portal that could not be read or have an unknown value. They are skipped; all others
 -- are processed.
 create table portal_odd_rows (
-  -- Company for which the portal was asked.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Identifies the row.
   id bigint not null generated always as identity,
@@ -935,7 +935,7 @@ grant update (operation, problems, shown, last_seen_at, times) on portal_odd_row
 -- Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
 -- Never changed.
 create table portal_sightings (
-  -- Company of the submission.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Submission that the uuid was shown for.
   submission_id bigint not null,
@@ -968,7 +968,7 @@ grant insert, select on portal_sightings to einvoice_service;
 -- Number of records that are not deleted, by status and type. Written by triggers. A total is the
 -- sum of its slots.
 create table record_counts (
-  -- Company that is counted for.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Kind of the counted records: invoice, adjustment_note, consolidated_invoice, einvoice_request
   -- or submitted_document.
@@ -1059,9 +1059,9 @@ grant select on schema_versions to einvoice_service;
 
 -- Holds on sending. While a company has one that is not released, nothing is sent for it.
 create table sending_holds (
-  -- Company whose sending is held.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the hold.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Why sending is held, for people.
   reason text not null,
@@ -1104,9 +1104,9 @@ grant delete, insert, select, update on shared_tins to einvoice_service;
 -- Certificates with which companies sign documents. A replaced certificate stays as history,
 -- without its key.
 create table signing_certificates (
-  -- Company that signs.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the certificate.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- X.509 certificate in DER.
   certificate bytea not null,
@@ -1120,7 +1120,7 @@ create table signing_certificates (
   not_after timestamp with time zone not null,
   -- Private key: id of the secret key (4 bytes), nonce (12), PKCS #8 in AES-256-GCM. Null: removed.
   sealed_key bytea,
-  -- When the certificate was stored.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the certificate was replaced or removed. Null: in use.
   removed_at timestamp with time zone,
@@ -1143,9 +1143,9 @@ grant update (sealed_key, removed_at) on signing_certificates to einvoice_servic
 
 -- Submissions: one request to the portal each, with its outcome. Never deleted.
 create table submissions (
-  -- Company that submits.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the submission.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Chosen before the insert. Finds the row again after the response to a commit was lost.
   attempt_key uuid not null,
@@ -1187,7 +1187,7 @@ create table submissions (
   submission_uid text,
   -- Latest error as {code, message, ...}. Null: none.
   last_error jsonb,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When its state last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -1237,7 +1237,7 @@ grant update (request_sha256, state, fence, lease_until, not_before, claims, sen
 
 -- Bytes of submitted documents. Never changed: each request contains the same.
 create table submitted_contents (
-  -- Company that submits.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Submitted document.
   submitted_document_id bigint not null,
@@ -1254,9 +1254,9 @@ grant insert, select on submitted_contents to einvoice_service;
 
 -- Documents of submissions. Never deleted.
 create table submitted_documents (
-  -- Company that submits.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the submitted document.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Submission that contains the document now.
   submission_id bigint not null,
@@ -1301,7 +1301,7 @@ create table submitted_documents (
   rejection_requested_at timestamp with time zone,
   -- Reason that the buyer gave. Null: none.
   rejection_reason text,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the row was last changed.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -1348,7 +1348,7 @@ grant insert, select, update on submitted_documents to einvoice_service;
 
 -- TINs that the portal has confirmed for a company. Written after each check; old rows are deleted.
 create table tin_checks (
-  -- Company that asked.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- TIN that was asked about.
   tin text not null,
@@ -1372,7 +1372,7 @@ grant delete, insert, select, update on tin_checks to einvoice_service;
 create table user_audit_log (
   -- Person whose access it is about.
   user_id bigint not null,
-  -- Identifies the entry.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- When it happened.
   at timestamp with time zone not null default clock_timestamp(),
@@ -1409,7 +1409,7 @@ create table user_links (
   user_id bigint not null,
   -- password: choose a password and sign in. sign_in: sign in without one, for the demo company.
   purpose text not null,
-  -- When the link was made.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the link expires.
   expires_at timestamp with time zone not null,
@@ -1460,7 +1460,7 @@ grant update (company, seen_at, authenticated_at, ended_at) on user_sessions to 
 
 -- People who sign in to the dashboard.
 create table users (
-  -- Identifies the person.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Email address, unique without regard to case.
   email text not null,
@@ -1488,9 +1488,9 @@ grant update (name, password_hash, updated_at, links_seen, log_hidden) on users 
 
 -- Deliveries: one event to one endpoint, and the result.
 create table webhook_deliveries (
-  -- Company of the endpoint.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the delivery.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- Endpoint that is delivered to.
   endpoint_id bigint not null,
@@ -1512,7 +1512,7 @@ create table webhook_deliveries (
   response_status integer,
   -- Error of the latest attempt. Null: none.
   error text,
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- Fencing token. Grows with each claim; an attempt with a smaller token has lost its claim.
   fence bigint not null default 0,
@@ -1539,9 +1539,9 @@ grant insert, select, update on webhook_deliveries to einvoice_service;
 
 -- Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
 create table webhook_endpoints (
-  -- Company of the endpoint.
+  -- Company that the row belongs to.
   company_id bigint not null,
-  -- Identifies the endpoint.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- URL that events are sent to.
   url text not null,
@@ -1557,7 +1557,7 @@ create table webhook_endpoints (
   cursor_event bigint not null default 0,
   -- When the endpoint was last claimed.
   served_at timestamp with time zone not null default clock_timestamp(),
-  -- When it was created.
+  -- When the row was created.
   created_at timestamp with time zone not null default clock_timestamp(),
   -- When the client last changed it.
   updated_at timestamp with time zone not null default clock_timestamp(),
@@ -1580,11 +1580,11 @@ grant delete, insert, select, update on webhook_endpoints to einvoice_service;
 
 -- Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.
 create table webhook_secrets (
-  -- Company of the endpoint.
+  -- Company that the row belongs to.
   company_id bigint not null,
   -- Endpoint that is signed for.
   endpoint_id bigint not null,
-  -- Identifies the secret.
+  -- Identifies the row.
   id bigint not null generated always as identity,
   -- When a replaced secret stops signing. Null: current secret.
   valid_until timestamp with time zone,

@@ -35,7 +35,8 @@ end $$;
 
 -- The first paragraph of the words is the comment of the table or view. Then follow lines with the
 -- name of a column, a colon and its comment, which continues in lines with a deeper indentation. A
--- view has the comments of the columns with the same names of the table that it shows.
+-- view has the comments of the columns with the same names of the table that it shows. Columns that
+-- many tables or views have need no line.
 create procedure describe(described regclass, words text, variadic shown regclass[] default '{}')
   language plpgsql as $$
 declare
@@ -48,7 +49,23 @@ begin
   execute format('comment on %s %s is %L', kind, described,
                  btrim(regexp_replace(split_part(words, e'\n\n', 1), '\s+', ' ', 'g')));
   for own in
-    select t.attname as name, col_description(s.attrelid, s.attnum) as text
+    select t.attname as name, usual.text
+      from (values
+        ('id', 'Identifies the row.'),
+        ('company_id', 'Company that the row belongs to.'),
+        ('account_id', 'Account that the row belongs to.'),
+        ('owner_kind', 'company or account.'),
+        ('owner_id', 'Id of the company or account.'),
+        ('created_at', 'When the row was created.'),
+        ('updated_at', 'When the row was last changed.'),
+        ('is_submitted_to_portal', 'Whether the portal has it or is being sent it.'),
+        ('legal_monetary_total', 'Totals as a JSON object.'),
+        ('last_submission',
+         'Outcome of the latest submission: status, code, message and time, and the reasons if '
+         'nothing reached the portal. Null: never submitted.')) as usual (name, text)
+      join pg_attribute t on t.attrelid = described and t.attname = usual.name
+     union all
+    select t.attname, col_description(s.attrelid, s.attnum)
       from pg_attribute s
       join pg_attribute t on t.attrelid = described and t.attname = s.attname
      where s.attrelid = any (shown) and s.attnum > 0 and not s.attisdropped
@@ -230,7 +247,6 @@ create index companies_by_tin_and_verification on companies (tin, tin_verified_a
 call describe('companies', '
   Companies, the tenants of the service. Written by operator commands and PUT /api/companies.
 
-  id: Identifies the company.
   name: Registered name.
   tin_code: TIN as it was entered. Column tin holds the normalised form.
   registration_number: Business registration or identity number. Null: not known.
@@ -251,8 +267,6 @@ call describe('companies', '
   setting: Settings as the API shows them: prefixes of numbers, count of digits, automatic
     submission.
   default_tax_types_and_rates: Default taxes of line items, as the API shows them.
-  created_at: When the company was created.
-  updated_at: When the row was last changed.
   consolidation_relaxed_until: Last day of sales to which the exclusions of consolidation do not
     apply. Null: they apply.
   tin: tin_code in the form in which it is sent to the portal and compared. Empty: none.
@@ -271,9 +285,7 @@ grant usage on sequence accounts_id_seq to einvoice_service;
 call describe('accounts', '
   Accounts of the integration surface. Written by operator commands.
 
-  id: Identifies the account.
   name: Unique name that the operator chose.
-  created_at: When it was created.
 ');
 
 create function announce_api_key() returns trigger language plpgsql as $$
@@ -315,14 +327,11 @@ call describe('api_keys', '
   API keys of companies and accounts. Written by the commands add-key, add-integration-key and
   revoke-key.
 
-  owner_kind: company or account.
-  owner_id: Id of the company or account.
   company_id: The company. Null: an account.
   account_id: The account. Null: a company.
   key_id: Public part of the key, which is looked up.
   name: Name for people. Empty: none.
   secret_sha256: SHA-256 of the secret part. The secret itself is not stored.
-  created_at: When the key was created.
   expires_at: When the key expires. Null: never.
   revoked_at: When the key was revoked. Null: it was not.
   last_used_at: When the key was last used, to the minute. Null: never.
@@ -343,8 +352,6 @@ call keep_apart('key_quotas', 'select, insert, update', 'owner_id = current_owne
 call describe('key_quotas', '
   Requests of each key in the current minute, counted for all processes.
 
-  owner_kind: company or account.
-  owner_id: Id of the company or account.
   key_id: Key that is counted.
   ends_at: When the minute ends.
   used: Requests in this minute.
@@ -382,7 +389,6 @@ call describe('tin_checks', '
   TINs that the portal has confirmed for a company. Written after each check; old rows are
   deleted.
 
-  company_id: Company that asked.
   tin: TIN that was asked about.
   id_type: Type of the identifier that was asked about. Empty: the TIN alone.
   id_value: Value of the identifier that was asked about. Empty: the TIN alone.
@@ -420,8 +426,6 @@ call describe('signing_certificates', '
   Certificates with which companies sign documents. A replaced certificate stays as history,
   without its key.
 
-  company_id: Company that signs.
-  id: Identifies the certificate.
   certificate: X.509 certificate in DER.
   subject: Subject of the certificate as text, for people.
   issuer_form: How signatures write the name of the issuer.
@@ -429,7 +433,6 @@ call describe('signing_certificates', '
   not_after: When the certificate expires.
   sealed_key: Private key: id of the secret key (4 bytes), nonce (12), PKCS #8 in AES-256-GCM.
     Null: removed.
-  created_at: When the certificate was stored.
   removed_at: When the certificate was replaced or removed. Null: in use.
   secret_key_id: Id of the secret key that sealed the private key. Null: removed.
 ');
@@ -460,8 +463,6 @@ call describe('portal_credentials', '
   Credentials with which companies log in to the portal themselves. Replaced ones stay as history,
   without their secret.
 
-  company_id: Company that logs in.
-  id: Identifies the credentials.
   tin: Normalised TIN that the portal issued them to. They are not used for another TIN.
   client_id: Client id at the portal.
   fingerprint: Short hash of the client id and its secret, as in refused_logins.

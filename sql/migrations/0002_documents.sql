@@ -17,7 +17,6 @@ call describe('record_counts', '
   Number of records that are not deleted, by status and type. Written by triggers. A total is the
   sum of its slots.
 
-  company_id: Company that is counted for.
   list: Kind of the counted records: invoice, adjustment_note, consolidated_invoice,
     einvoice_request or submitted_document.
   status: Status of the counted records.
@@ -73,7 +72,6 @@ call keep_apart('metadata_entries', 'select, insert, delete');
 call describe('metadata_entries', '
   Entries of the metadata of records, also of deleted ones, for searches. Written by triggers.
 
-  company_id: Company of the record.
   list: Table of the record: documents or einvoice_requests.
   key: Key of the entry.
   value: Text of the entry.
@@ -310,7 +308,6 @@ call describe('documents', '
   company_id: Company that issues it, or receives a self-billed one. Row-level security admits
     only rows of the company of the key, which exists: the check of a foreign key would lock its
     row.
-  id: Identifies the document.
   kind: invoice, adjustment_note or consolidated_invoice.
   type: INVOICE, SELF_BILLED_INVOICE, one of these that is not final yet (PENDING_FINALIZE_...),
     CREDIT_NOTE, DEBIT_NOTE, REFUND_NOTE, CONSOLIDATED_INVOICE or
@@ -350,7 +347,6 @@ call describe('documents', '
   taxes: Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the
     document. rate is null for an amount per unit.
   bytes: Bytes of the request body as compact JSON.
-  created_at: When it was created.
   deleted_at: When it was deleted. The row stays and its code is free again. Null: not deleted.
 ');
 
@@ -417,7 +413,6 @@ call describe('buyer_words', '
   Words of the names of buyers and their TINs, also of those that no invoice has any more. Written
   by a trigger.
 
-  company_id: Company of the invoices.
   word: A word of the text.
   buyer_text: A text of documents.buyer_text.
   invoice_id: The first invoice with the text.

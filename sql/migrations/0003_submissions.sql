@@ -97,8 +97,6 @@ grant update (
 call describe('submissions', '
   Submissions: one request to the portal each, with its outcome. Never deleted.
 
-  company_id: Company that submits.
-  id: Identifies the submission.
   attempt_key: Chosen before the insert. Finds the row again after the response to a commit was
     lost.
   tin: Taxpayer in whose name it is sent.
@@ -122,7 +120,6 @@ call describe('submissions', '
     absence. Null: never sent.
   submission_uid: The portal''s id of the submission. Null: not known.
   last_error: Latest error as {code, message, ...}. Null: none.
-  created_at: When it was created.
   updated_at: When its state last changed.
   merged_into: Submission that its documents moved to before anything was sent. Null: not merged.
   split_from: Submission that the portal rejected as a whole or accepted in part, and whose
@@ -207,8 +204,6 @@ create trigger counted_changed after update on submitted_documents for each row
 call describe('submitted_documents', '
   Documents of submissions. Never deleted.
 
-  company_id: Company that submits.
-  id: Identifies the submitted document.
   submission_id: Submission that contains the document now.
   kind: Kind of the document.
   document_id: Document that it is a version of.
@@ -231,8 +226,6 @@ call describe('submitted_documents', '
     cancellation is in progress.
   rejection_requested_at: When the buyer asked for a rejection. Null: never.
   rejection_reason: Reason that the buyer gave. Null: none.
-  created_at: When it was created.
-  updated_at: When the row was last changed.
   earlier_submissions: Submissions with which the document was sent and which it has left.
   cancellation_requested_at: When the cancellation in progress was first requested. Null: none is
     in progress.
@@ -257,7 +250,6 @@ call keep_apart('submitted_contents', 'select, insert');
 call describe('submitted_contents', '
   Bytes of submitted documents. Never changed: each request contains the same.
 
-  company_id: Company that submits.
   submitted_document_id: Submitted document.
   content: Exact bytes of the document, which a request contains in Base64.
 ');
@@ -283,7 +275,6 @@ call describe('portal_sightings', '
   Sightings: each uuid that the portal showed for a submission, once for each way of seeing it.
   Never changed.
 
-  company_id: Company of the submission.
   submission_id: Submission that the uuid was shown for.
   uuid: The portal''s id of the document.
   number: Number of the document that was shown.
@@ -310,7 +301,6 @@ call describe('comparisons', '
   The latest complete comparison of each company with the portal, and the claim on the next one.
   One process at a time compares a company.
 
-  company_id: Company that is compared.
   fence: Fencing token. Grows with each claim; a process with a smaller token has lost its claim.
   lease_until: When the claim ends unless it is renewed. Null: not claimed.
   is_complete: Whether the latest claim is for a complete comparison, and not for unknown outcomes
@@ -362,8 +352,6 @@ call describe('findings', '
   Differences between the portal and the service, and how each was resolved. Written by the
   comparisons, polls and people.
 
-  company_id: Company that is affected.
-  id: Identifies the finding.
   kind: duplicate, orphan: unexpected documents at the portal. missing: not listed by the portal.
     adoptable: may be a document that needs a person. cancelled_elsewhere: cancelled by others.
     shared_uuid: another company has the uuid.
@@ -399,8 +387,6 @@ call keep_apart(
 call describe('sending_holds', '
   Holds on sending. While a company has one that is not released, nothing is sent for it.
 
-  company_id: Company whose sending is held.
-  id: Identifies the hold.
   reason: Why sending is held, for people.
   since: When the hold began.
   released_at: When it was released. Null: it holds.

@@ -26,8 +26,6 @@ call describe('portal_odd_rows', '
   Rows of the portal that could not be read or have an unknown value. They are skipped; all others
   are processed.
 
-  company_id: Company for which the portal was asked.
-  id: Identifies the row.
   row_key: Uuid of the document, or a hash of the row where the uuid cannot be read.
   operation: Operation that showed it last: search, submission or details.
   tin: Taxpayer for which the portal was asked.

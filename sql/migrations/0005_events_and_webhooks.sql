@@ -44,11 +44,8 @@ call keep_apart(
 call describe('events', '
   Events of companies, written in the transaction of the change and never changed.
 
-  company_id: Company of the event.
-  id: Identifies the event.
   type: Type of the event, such as invoice.valid.
   data: Data of the event as the API shows it.
-  created_at: When the event was written.
   transaction_id: Transaction that wrote it, which decides the order of the feed.
 ');
 
@@ -73,8 +70,6 @@ call keep_apart('webhook_endpoints', 'select, insert, update, delete', across =>
 call describe('webhook_endpoints', '
   Webhook endpoints of companies. Written by the API; the delivery flow moves cursors and claims.
 
-  company_id: Company of the endpoint.
-  id: Identifies the endpoint.
   url: URL that events are sent to.
   description: Description for people. Empty: none.
   types: Types of events to deliver. Empty: all.
@@ -82,7 +77,6 @@ call describe('webhook_endpoints', '
   cursor_transaction: Transaction of the last event that a delivery was created for.
   cursor_event: Last event that a delivery was created for.
   served_at: When the endpoint was last claimed.
-  created_at: When it was created.
   updated_at: When the client last changed it.
   slow: Whether the latest attempt took a third of the timeout or more, or no attempt has ended
     yet.
@@ -109,9 +103,7 @@ grant select (company_id, endpoint_id, id, valid_until) on webhook_secrets to ei
 call describe('webhook_secrets', '
   Secrets that deliveries are signed with. Added by the API, sealed with the SECRET_KEY.
 
-  company_id: Company of the endpoint.
   endpoint_id: Endpoint that is signed for.
-  id: Identifies the secret.
   valid_until: When a replaced secret stops signing. Null: current secret.
   sealed_secret: The secret: id of the secret key (4 bytes), nonce (12), AES-256-GCM.
 ');
@@ -154,8 +146,6 @@ create index webhook_deliveries_delivered
 call describe('webhook_deliveries', '
   Deliveries: one event to one endpoint, and the result.
 
-  company_id: Company of the endpoint.
-  id: Identifies the delivery.
   endpoint_id: Endpoint that is delivered to.
   event_id: Event that is delivered.
   status: Pending, Delivered or Failed.
@@ -166,7 +156,6 @@ call describe('webhook_deliveries', '
   delivered_at: When it was delivered. Null: not yet.
   response_status: HTTP status of the latest response. Null: no response.
   error: Error of the latest attempt. Null: none.
-  created_at: When it was created.
   fence: Fencing token. Grows with each claim; an attempt with a smaller token has lost its claim.
   lease_until: When the claim of the current attempt ends. Null: not claimed.
 ');

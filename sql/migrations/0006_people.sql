@@ -25,12 +25,10 @@ grant select (id, email, name, created_at, updated_at, links_seen, log_hidden) o
 call describe('users', '
   People who sign in to the dashboard.
 
-  id: Identifies the person.
   email: Email address, unique without regard to case.
   name: Name.
   password_hash: Hash of the password by argon2id. Null until the person chooses one.
   created_at: When the person was invited first.
-  updated_at: When the row was last changed.
   links_seen: Entry of user_audit_log up to which the person has seen the links that others made.
   log_hidden: Entry of user_audit_log up to which the person''s pages do not show the log, since a
     company set the password and the entries may be of another one.
@@ -56,11 +54,8 @@ call keep_apart(
 call describe('company_members', '
   People who may sign in for a company, with their role.
 
-  company_id: Company.
   user_id: Person.
   role: owner, admin, member or reader.
-  created_at: When the role was first given.
-  updated_at: When the row was last changed.
   accepted_at: When the person accepted the role through a link of the company. Null: it is
     pending and gives no right.
   name: Name of the person as the company entered it. The company sees no other one before the
@@ -123,7 +118,6 @@ call describe('user_links', '
   user_id: Person that the link is for.
   purpose: password: choose a password and sign in. sign_in: sign in without one, for the demo
     company.
-  created_at: When the link was made.
   expires_at: When the link expires.
   used_at: When the link was used, replaced or made void. Null: none of these.
   company: Company whose role the link is for. Null: the operator made it for the person.
@@ -155,13 +149,10 @@ grant select (company_id, id, purpose, kind, document_id, created_at, expires_at
 call describe('document_links', '
   Links by which people without an account see a document, or ask for an invoice in their name.
 
-  company_id: Company of the document.
-  id: Identifies the link.
   token_sha256: SHA-256 of the token in the link. The token itself is not stored.
   purpose: view: see the printed page. request: ask for an invoice in the name of the buyer.
   kind: Kind of the document.
   document_id: Document that it leads to.
-  created_at: When the link was made.
   expires_at: When the link expires.
   revoked_at: When the link was revoked. Null: it was not.
 ');
@@ -212,14 +203,10 @@ call describe('einvoice_requests', '
   Requests of buyers for an e-invoice of a sale. The supplier is the company as it is when the
   request is read.
 
-  company_id: Company that made the sale.
-  id: Identifies the request.
   invoice_code: Code or full number of an invoice, as the buyer entered it.
   buyer: Buyer in the form of an invoice''s buyer.
   status: Pending, Approve or Reject.
   invoice_id: Invoice that the approval made final. Null: not approved.
-  created_at: When it was created.
-  updated_at: When the row was last changed.
   deleted_at: When it was deleted. The row stays. Null: not deleted.
   bytes: Bytes of its buyer as text.
   metadata: Texts of the client by key. Null: none.

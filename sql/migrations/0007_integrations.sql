@@ -17,13 +17,9 @@ call keep_apart('integration_users', 'select, insert, update', 'account_id = cur
 call describe('integration_users', '
   Users of an account. Written by the integration surface.
 
-  account_id: Account of the user.
-  id: Identifies the user.
   name: Name.
   email: Email address, unique in the account without regard to case.
   role: owner, admin or member.
-  created_at: When the user was created.
-  updated_at: When the row was last changed.
 ');
 
 create table organizations (
@@ -41,13 +37,9 @@ call keep_apart('organizations', 'select, insert, update', 'account_id = current
 call describe('organizations', '
   Organizations of an account. Written by the integration surface.
 
-  account_id: Account of the organization.
-  id: Identifies the organization.
   name: Name.
   email: Email address. Null: none.
   phone: Phone number. Null: none.
-  created_at: When it was created.
-  updated_at: When the row was last changed.
 ');
 
 create table organization_members (
@@ -67,7 +59,6 @@ call keep_apart(
 call describe('organization_members', '
   Users in organizations. Written by the integration surface.
 
-  account_id: Account of both.
   organization_id: Organization.
   user_id: User.
   role: Role in this organization: owner, admin or member.
@@ -89,7 +80,5 @@ grant select on organization_companies to einvoice_across;
 call describe('organization_companies', '
   Companies that an operator linked to an organization.
 
-  account_id: Account of the organization.
   organization_id: Organization.
-  company_id: Company.
 ');

@@ -28,8 +28,6 @@ grant select (
 call describe('idempotency_keys', '
   Requests of companies and accounts with an Idempotency-Key, and the first response to each.
 
-  owner_kind: company or account.
-  owner_id: Id of the company or account.
   route: Method and path.
   key: Idempotency-Key of the request.
   body_sha256: SHA-256 of the request body. A repeat with another body is rejected.
@@ -78,7 +76,6 @@ call describe('audit_log', '
 
   company_id: Company of the record. Null: an account''s.
   account_id: Account of the record. Null: a company''s.
-  id: Identifies the entry.
   at: When it happened.
   actor: Id of the API key or person, command, or background.
   action: What was done, such as create or delete.
@@ -116,7 +113,6 @@ call describe('user_audit_log', '
   Sign-ins, wrong passwords, links and password changes of people. Append-only.
 
   user_id: Person whose access it is about.
-  id: Identifies the entry.
   at: When it happened.
   actor: Id of a person, visitor, or command.
   action: sign_in: began a session by a password. fail: a wrong password was entered. confirm: the

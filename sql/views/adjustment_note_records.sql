@@ -26,9 +26,5 @@ select d.id,
 call publish('adjustment_note_records', '
   Adjustment notes as the API returns them. Deleted ones are left out.
 
-  is_submitted_to_portal: Whether the portal has it or is being sent it.
-  legal_monetary_total: Totals as a JSON object.
-  last_submission: Outcome of the latest submission: status, code, message and time, and the
-    reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
 ', 'documents', 'document_states');

@@ -25,13 +25,9 @@ select d.id,
 call publish('consolidated_invoice_records', '
   Consolidated invoices as the API returns them. Deleted ones are left out.
 
-  is_submitted_to_portal: Whether the portal has it or is being sent it.
   invoice_code: Number without prefix, as text.
   month: Month of its sales, as YYYY-MM.
   invoice_count: Number of invoices that it was made of.
   final_adjusted_amount: Value after valid notes, in MYR.
-  legal_monetary_total: Totals as a JSON object.
-  last_submission: Outcome of the latest submission: status, code, message and time, and the
-    reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
 ', 'documents', 'document_states');

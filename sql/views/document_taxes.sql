@@ -21,7 +21,6 @@ select document.company_id,
 call publish('document_taxes', '
   Taxes of documents by type and rate, with a row for each. Credit and refund notes are negative.
 
-  company_id: Company of the document.
   status: Status of the document.
   issue_date: When the document is issued.
   currency_code: Currency of the amounts, ISO 4217.

@@ -32,12 +32,8 @@ select d.id,
 call publish('invoice_records', '
   Invoices as the API returns them. Deleted ones are left out.
 
-  is_submitted_to_portal: Whether the portal has it or is being sent it.
   invoice_code: Number without prefix, as text.
   buyer: Buyer as the API shows it: the company for self-billed invoices. Null while not known.
   final_adjusted_amount: Value after valid notes.
-  legal_monetary_total: Totals as a JSON object.
-  last_submission: Outcome of the latest submission: status, code, message and time, and the
-    reasons if nothing reached the portal. Null: never submitted.
   record: The record as JSON text.
 ', 'documents', 'document_states');
