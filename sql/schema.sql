@@ -174,7 +174,8 @@ create table code_lists (
 grant select on code_lists to einvoice_reader;
 grant delete, insert, select, update on code_lists to einvoice_service;
 
--- Companies, the tenants of the service. Written by operator commands and PUT /api/companies.
+-- Companies, the tenants of the service. Written by operator commands and PUT /api/companies. A
+-- text that is not known yet is null.
 create table companies (
   -- Identifies the row.
   id bigint not null generated always as identity,
@@ -182,31 +183,31 @@ create table companies (
   name text not null,
   -- TIN as it was entered. Column tin holds the normalised form.
   tin_code text not null,
-  -- Business registration or identity number. Null: not known.
+  -- Business registration or identity number.
   registration_number text,
-  -- Kind of registration_number: BRN, NRIC, PASSPORT or ARMY. Null: not known.
+  -- Kind of registration_number: BRN, NRIC, PASSPORT or ARMY.
   registration_type text,
   -- Sales and service tax number. Null: none.
   sst_registration_number text,
   -- Tourism tax number. Null: none.
   tourism_tax_registration_number text,
-  -- Business activity in words. Null: not known.
+  -- Business activity in words.
   business_activity_description text,
-  -- Five-digit code of the business activity. Null: not known.
+  -- Five-digit code of the business activity.
   msic_code text,
-  -- Country code of three letters, such as MYS. Null: not known.
+  -- Country code of three letters, such as MYS.
   country text,
-  -- State code of the portal's list. Null: not known.
+  -- State code of the portal's list.
   state text,
-  -- Postcode. Null: not known.
+  -- Postcode.
   zip_code text,
-  -- City. Null: not known.
+  -- City.
   city text,
-  -- Street address. Null: not known.
+  -- Street address.
   address text,
-  -- Phone number. Null: not known.
+  -- Phone number.
   phone text,
-  -- Email address. Null: not known.
+  -- Email address.
   email text,
   -- Bank account number. No request and no command sets it.
   bank_account text,

@@ -246,22 +246,23 @@ grant usage on sequence companies_id_seq to einvoice_service;
 create index companies_by_tin_and_verification on companies (tin, tin_verified_at);
 call describe('companies', '
   Companies, the tenants of the service. Written by operator commands and PUT /api/companies.
+  A text that is not known yet is null.
 
   name: Registered name.
   tin_code: TIN as it was entered. Column tin holds the normalised form.
-  registration_number: Business registration or identity number. Null: not known.
-  registration_type: Kind of registration_number: BRN, NRIC, PASSPORT or ARMY. Null: not known.
+  registration_number: Business registration or identity number.
+  registration_type: Kind of registration_number: BRN, NRIC, PASSPORT or ARMY.
   sst_registration_number: Sales and service tax number. Null: none.
   tourism_tax_registration_number: Tourism tax number. Null: none.
-  business_activity_description: Business activity in words. Null: not known.
-  msic_code: Five-digit code of the business activity. Null: not known.
-  country: Country code of three letters, such as MYS. Null: not known.
-  state: State code of the portal''s list. Null: not known.
-  zip_code: Postcode. Null: not known.
-  city: City. Null: not known.
-  address: Street address. Null: not known.
-  phone: Phone number. Null: not known.
-  email: Email address. Null: not known.
+  business_activity_description: Business activity in words.
+  msic_code: Five-digit code of the business activity.
+  country: Country code of three letters, such as MYS.
+  state: State code of the portal''s list.
+  zip_code: Postcode.
+  city: City.
+  address: Street address.
+  phone: Phone number.
+  email: Email address.
   bank_account: Bank account number. No request and no command sets it.
   exporter_certified_number: Number of a certified exporter. No request and no command sets it.
   setting: Settings as the API shows them: prefixes of numbers, count of digits, automatic

@@ -109,17 +109,6 @@ select c.id,
 call publish('company_records', '
   Companies as the API returns them. A text that is not known yet is empty.
 
-  registration_number: Business registration or identity number. Empty: not known.
-  registration_type: Kind of registration_number. Empty: not known.
-  business_activity_description: Business activity in words. Empty: not known.
-  msic_code: Five-digit code of the business activity. Empty: not known.
-  country: Country code of three letters. Empty: not known.
-  state: State code of the portal''s list. Empty: not known.
-  zip_code: Postcode. Empty: not known.
-  city: City. Empty: not known.
-  address: Street address. Empty: not known.
-  phone: Phone number. Empty: not known.
-  email: Email address. Empty: not known.
   is_company_ready: Whether the portal would accept the company as an issuer.
   readiness: Why the portal would reject the company as an issuer. Empty: it is ready.
   tin_verified: Whether the operator confirmed the TIN.
