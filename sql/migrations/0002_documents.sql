@@ -94,21 +94,6 @@ end $$;
 comment on function replace_metadata_entries is
   'Replace the entries of a record whose metadata has changed.';
 
-create procedure keep_metadata_entries(described regclass) language plpgsql as $$
-begin
-  execute format(
-    'create trigger metadata_inserted after insert on %1$s for each row'
-    ' when (new.metadata is not null) execute function replace_metadata_entries()',
-    described);
-  execute format(
-    'create trigger metadata_changed after update on %1$s for each row'
-    ' when (old.metadata::text is distinct from new.metadata::text)'
-    ' execute function replace_metadata_entries()',
-    described);
-end $$;
-comment on procedure keep_metadata_entries is
-  'Keep the metadata of a table in metadata_entries by triggers.';
-
 -- The words of buyers' names, so that a search by name need not read all buyers of a company. An
 -- index for a search inside of words would have operators that row-level security does not allow.
 create function search_text(name text) returns text
@@ -292,7 +277,11 @@ create index documents_by_invoice on documents (company_id, invoice_id)
 create index documents_by_consolidated_invoice on documents (company_id, consolidated_invoice_id)
   where consolidated_invoice_id is not null;
 call keep_apart('documents', 'select, insert, update');
-call keep_metadata_entries('documents');
+create trigger metadata_inserted after insert on documents for each row
+  when (new.metadata is not null) execute function replace_metadata_entries();
+create trigger metadata_changed after update on documents for each row
+  when (old.metadata::text is distinct from new.metadata::text)
+  execute function replace_metadata_entries();
 create trigger add_parts after insert or update of buyer_text on documents for each row
   execute function add_document_parts();
 create trigger copy_to_state after update on documents for each row

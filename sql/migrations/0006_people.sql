@@ -195,7 +195,11 @@ create trigger counted_inserted after insert on einvoice_requests for each row
 create trigger counted_changed after update on einvoice_requests for each row
   when ((old.status, old.deleted_at) is distinct from (new.status, new.deleted_at))
   execute function count_record('einvoice_request');
-call keep_metadata_entries('einvoice_requests');
+create trigger metadata_inserted after insert on einvoice_requests for each row
+  when (new.metadata is not null) execute function replace_metadata_entries();
+create trigger metadata_changed after update on einvoice_requests for each row
+  when (old.metadata::text is distinct from new.metadata::text)
+  execute function replace_metadata_entries();
 -- The link by which a buyer made a request: a link has few pending requests.
 create index einvoice_requests_by_link on einvoice_requests (company_id, link_id)
   where link_id is not null;
