@@ -290,8 +290,6 @@ create table comparisons (
   compared_at timestamp with time zone,
   -- Documents that the portal listed in the latest complete comparison.
   listed integer not null default 0,
-  -- Findings of the latest complete comparison.
-  found integer not null default 0,
   -- Comparisons that have failed since the latest complete one.
   failures integer not null default 0,
   -- After a failure, when the next complete comparison may begin. Null: at any time.
@@ -316,8 +314,6 @@ create table database_state (
   -- Cluster, timeline, database and table, as database_identity() returns them. Null: the service
   -- has not run yet.
   identity text,
-  -- When the identity was noted.
-  noted_at timestamp with time zone,
   -- Standbys that had to confirm every commit at the latest evidence, in lower case.
   standbys text[] not null default '{}'[],
   -- Number of the latest evidence that synchronous standbys confirm every commit.

@@ -292,7 +292,6 @@ create table comparisons (
   is_complete boolean not null default false,
   compared_at timestamptz,
   listed int not null default 0,
-  found int not null default 0,
   failures int not null default 0,
   retry_at timestamptz
 );
@@ -307,7 +306,6 @@ call describe('comparisons', '
     alone.
   compared_at: When the listing of the latest complete comparison was requested. Null: never.
   listed: Documents that the portal listed in the latest complete comparison.
-  found: Findings of the latest complete comparison.
   failures: Comparisons that have failed since the latest complete one.
   retry_at: After a failure, when the next complete comparison may begin. Null: at any time.
 ');

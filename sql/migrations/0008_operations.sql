@@ -127,7 +127,6 @@ call describe('user_audit_log', '
 create table database_state (
   only_one boolean primary key default true,
   identity text,
-  noted_at timestamptz,
   standbys text[] not null default '{}',
   evidence bigint not null default 0,
   guarded_until timestamptz,
@@ -150,7 +149,6 @@ call describe('database_state', '
   only_one: Always true, so that there is one row.
   identity: Cluster, timeline, database and table, as database_identity() returns them. Null: the
     service has not run yet.
-  noted_at: When the identity was noted.
   standbys: Standbys that had to confirm every commit at the latest evidence, in lower case.
   evidence: Number of the latest evidence that synchronous standbys confirm every commit.
   guarded_until: Until then nothing is sent that not all `standbys` have confirmed. Null: there

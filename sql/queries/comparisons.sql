@@ -301,12 +301,12 @@ returning id;
 -- name: comparison_done :exec
 -- Record a complete comparison, whose listing was requested at :compared_at. Nothing is recorded on
 -- another database than the noted one, whose rows may be older than the listing.
-insert into comparisons (company_id, compared_at, listed, found)
-select :company_id::bigint, :compared_at::timestamptz, :listed::int, :found::int
+insert into comparisons (company_id, compared_at, listed)
+select :company_id::bigint, :compared_at::timestamptz, :listed::int
  where database_identity() = (select identity from database_state)
     on conflict (company_id) do update
-   set compared_at = excluded.compared_at, listed = excluded.listed, found = excluded.found,
-       failures = 0, retry_at = null;
+   set compared_at = excluded.compared_at, listed = excluded.listed, failures = 0,
+       retry_at = null;
 
 -- name: hold_release :value
 -- End the hold of a company that was compared after everything sent before had settled, if all

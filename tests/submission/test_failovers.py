@@ -300,7 +300,7 @@ OTHER_DATABASE = "{cluster}/00000000/1/1"
 LATER_TIMELINE = "{cluster}/00000002/{rest}"
 STORE = """
 update database_state
-   set identity = $1, noted_at = clock_timestamp(), evidence = $2,
+   set identity = $1, evidence = $2,
        guarded_until = clock_timestamp() + $3::interval, standbys = $4
 """
 

@@ -393,7 +393,7 @@ async def test_an_unknown_database_is_held_if_it_has_sends(
     """After a restore of the data alone, the row of the migrations has no identity."""
     for create, holds in ((create_invoice, 0), (create_valid_invoice, 1)):
         await create(api)
-        await owner.execute("update database_state set identity = null, noted_at = null")
+        await owner.execute("update database_state set identity = null")
         await owner.execute("select record_database_identity()")
         assert await owner.fetchval("select identity is not null from database_state")
         assert await owner.fetchval("select count(*) from sending_holds") == holds

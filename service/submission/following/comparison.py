@@ -193,11 +193,7 @@ async def compare(
             counts[name] += n
     async with context.database.company(company_id) as conn:
         await sql.comparison_done(
-            conn,
-            company_id=company_id,
-            compared_at=now,
-            listed=counts["listed"],
-            found=counts["found"],
+            conn, company_id=company_id, compared_at=now, listed=counts["listed"]
         )
         released: object = own_tin and await sql.hold_release(
             conn, company_id=company_id, settle=context.config.portal_settle

@@ -23,7 +23,7 @@ begin
   -- A restore of the data alone keeps the row of the migrations, without an identity.
   if was.identity is null
      and not exists (select from public.submissions s where s.first_sent_at is not null) then
-    update public.database_state set identity = here, noted_at = clock_timestamp();
+    update public.database_state set identity = here;
     return null;
   end if;
   is_lossless := seen = here
@@ -35,7 +35,7 @@ begin
     and split_part(here, '/', 2) collate "C" > split_part(former, '/', 2)
     and regexp_replace(here, '/[^/]*', '') = regexp_replace(former, '/[^/]*', '');
   update public.database_state
-     set identity = here, noted_at = clock_timestamp(),
+     set identity = here,
          guarded_until = case when guarded_until is not null
                               then clock_timestamp() + interval '75 seconds' end;
   if is_lossless then
