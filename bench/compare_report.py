@@ -21,7 +21,6 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- compare.py: begin -->", "<!-- compare.py: end -->"
 TITLES = {
     targets.SERVICE: "this service",
-    targets.SERVICE_2: "this service, two processes",
     targets.AGAINST: "the other commit",
     targets.FASTIFY: "Fastify, node-postgres",
     targets.FASTAPI: "FastAPI, Pydantic, SQLAlchemy",

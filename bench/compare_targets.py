@@ -24,9 +24,9 @@ from tests.harness.processes import ChildProcess
 PEERS = peer_programs.PEERS
 #: A process of the service, or of a peer.
 Process = ChildProcess | peer_programs.Peer
-SERVICE, SERVICE_2, AGAINST = "service", "service-2", "against"
+SERVICE, AGAINST = "service", "against"
 FASTIFY, FASTAPI, COPY = "fastify", "fastapi", "copy"
-TARGETS = (SERVICE, SERVICE_2, FASTIFY, FASTAPI)
+TARGETS = (SERVICE, FASTIFY, FASTAPI)
 LIST, GET, EXPORT, SUBMIT = "list", "get", "export", "submit"
 PAGE = "/api/invoices?page=1&per_page=10"
 EXPORT_ALL = "/api/invoices/export-all"
@@ -163,8 +163,6 @@ def choose_process(setting: Setting, target: str) -> Process:
     match target:
         case "service" | "against":
             return service.make_another()
-        case "service-2":
-            return service.make_another(WORKERS="2")
         case "fastapi":
             return peer_programs.create_fastapi(service.url, service.home)
         case _:

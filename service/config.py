@@ -216,7 +216,6 @@ class Config:
     worker_host: str = _setting("WORKER_HOST", HOST)
     worker_port: int = _setting("WORKER_PORT", PORT, "0")
     public_url: str = _setting("PUBLIC_URL", BASE_URL)
-    workers: int = _setting("WORKERS", _integer(1, 64), "1")
     pool_size: int = _setting("POOL_SIZE", _integer(2, 200), "16")
     time_zone: ZoneInfo = _setting("TIME_ZONE", ZONE, "Asia/Kuala_Lumpur")
     consolidation_days: int = _setting("CONSOLIDATION_DAYS", _integer(0, 366), "7")
@@ -341,30 +340,17 @@ def describe_settings(config: Config) -> dict[str, str]:
 
 def _describe_value(setting: Setting, value: object) -> str:
     """Return the text of a value for a log. A secret is `***`, and of a URL the place is shown."""
-    text = _write_value(value)
-    if text and setting.parser in (DATABASE, BASE_URL):
-        return _mask_login(text)
-    return "***" if text and setting.parser.is_secret else text
-
-
-def write_config(config: Config) -> dict[str, str]:
-    """Return the environment of another process with this configuration."""
-    texts = {item.variable: _write_value(getattr(config, name)) for name, item in SETTINGS.items()}
-    # Files of secrets are not read again.
-    return texts | {item.file_variable: "" for item in SETTINGS.values() if item.parser.is_secret}
-
-
-def _write_value(value: object) -> str:
-    """Return the text from which the parser of a setting reads a value."""
+    if value in (None, "", b"", ()):
+        return ""
+    if setting.parser in (DATABASE, BASE_URL):
+        return _mask_login(str(value))
+    if setting.parser.is_secret:
+        return "***"
     match value:
-        case None:
-            return ""
         case bool():
             return "true" if value else "false"
-        case bytes():
-            return base64.b64encode(value).decode()
         case timedelta():
-            return f"{Decimal(value // timedelta(milliseconds=1)) / 1000:f}"
+            return f"{value.total_seconds():.12g}"
         case tuple():
             return ",".join(map(str, value))
     return str(value)

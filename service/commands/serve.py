@@ -1,6 +1,5 @@
 """The service: the API and the background work, with PostgreSQL and a sandbox if none is set."""
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -9,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
@@ -33,7 +31,7 @@ from service.commands.codes import share_with_sandbox
 from service.commands.command_line import CommandLine
 from service.commands.companies import add_company, add_key
 from service.commands.operator_errors import check_folder, check_port
-from service.config import ROOT, Config, local_address, read_config, write_config
+from service.config import ROOT, Config, read_config
 from service.dashboard import people
 from service.dashboard.links import SIGN_IN, NewLink, make_link
 from service.db.connections import connect
@@ -54,18 +52,17 @@ DEMO_OWNER = people.Person("owner@kopitiga.example", "Demo Owner")
 
 
 def register(line: CommandLine) -> None:
-    parser = line.add("serve", start)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    line.add("serve", start)
     line.add("worker", _work)
     line.add("sandbox", _sandbox)
 
 
-def start(no_background: bool = False, child: bool = False) -> None:
+def start(no_background: bool = False) -> None:
     """Run the API and the background work.
 
     This is the default command. `--no-background` answers requests only.
     """
-    run((serve_child if child else serve)(read_config(), background=not no_background))
+    run(serve(read_config(), background=not no_background))
 
 
 def _work() -> None:
@@ -91,18 +88,9 @@ async def serve(config: Config, background: bool = True) -> None:
                 async with connected_database(config, 2) as database:
                     with acting_as("command"):
                         greeting = await _prepare_demo(config, database)
-            processes = serve_api if config.workers == 1 else _processes
-            await stack.enter_async_context(processes(config, background))
+            await stack.enter_async_context(serve_api(config, background))
             _announce(f"{describe_addresses(config, support)}{greeting}", is_needed=bool(greeting))
             await _wait_for_stop(stop)
-
-
-async def serve_child(config: Config, background: bool = True) -> None:
-    """Serve as one of several processes on one port, of a parent that has prepared the database."""
-    with logged_run(config, "serve --child") as stop:
-        async with serve_api(config, background, reuse_port=True):
-            _announce("listening")
-            await stop.wait()
 
 
 async def work(config: Config) -> None:
@@ -170,15 +158,13 @@ def _check_ports(config: Config) -> None:
 
 
 @asynccontextmanager
-async def serve_api(
-    config: Config, background: bool = True, reuse_port: bool | None = None
-) -> AsyncIterator[web.Application]:
+async def serve_api(config: Config, background: bool = True) -> AsyncIterator[web.Application]:
     """Serve the API on its port during the block, then finish its requests."""
     app = create_app(config, background=background)
     runner = HardenedRunner(app)
     try:
         await runner.setup()
-        site = Site(runner, config.host, config.port, reuse_port=reuse_port)
+        site = Site(runner, config.host, config.port)
         await site.start()
     except BaseException:
         await runner.cleanup()  # What has started must end before the event loop does.
@@ -216,37 +202,6 @@ async def _close(app: web.Application, runner: web.AppRunner, site: Site) -> Non
     await close_idle_connections(runner)
     await runner.cleanup()
     last_resort.cancel()
-
-
-@asynccontextmanager
-async def _processes(config: Config, background: bool) -> AsyncIterator[None]:
-    """Run several processes of the API, and replace one that dies."""
-    environment = {**os.environ, **write_config(config)}
-    arguments = [sys.executable, str(ROOT / "run.py"), "serve", "--child"]
-    if not background:
-        arguments.append("--no-background")
-
-    async def keep_one() -> NoReturn:
-        while True:
-            process = await asyncio.create_subprocess_exec(
-                *arguments, env=environment, start_new_session=True
-            )
-            try:
-                await process.wait()
-            except asyncio.CancelledError:
-                process.terminate()
-                await process.wait()
-                raise
-            await asyncio.sleep(0.5)
-
-    tasks = [asyncio.create_task(keep_one()) for _ in range(config.workers)]
-    try:
-        await _wait_for(f"{local_address(config.host, config.port)}/readyz")
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _sandbox(until_stdin_closes: bool) -> None:

@@ -285,15 +285,13 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("variable", ["PORT", "SANDBOX_PORT"])
-@pytest.mark.parametrize("workers", ["1", "2"])
 async def test_a_taken_port_is_one_line_before_anything_is_created(
-    command: RunCommand, database: str, tmp_path: Path, taken: int, variable: str, workers: str
+    command: RunCommand, database: str, tmp_path: Path, taken: int, variable: str
 ) -> None:
     ports = {"PORT": str(free_port()), "SANDBOX_PORT": str(free_port()), variable: str(taken)}
     text = await read_error(
         command(
             "serve",
-            WORKERS=workers,
             DATABASE_URL="",
             DATA_DIR=str(tmp_path / "data"),
             **NO_PORTAL,
