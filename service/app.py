@@ -54,9 +54,6 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     app[ACCESS_LOG] = AccessLog(config.log_format)
     app[SENDERS] = Senders(config.trusted_proxies)
     app[app_keys.SHUTDOWN] = GracefulShutdown()
-    watchdog = app[app_keys.WATCHDOG] = Watchdog(config)
-    readers = [gauges.read_waiting, partial(read_quotas, config=config)]
-    app[app_keys.GAUGES] = gauges.Gauges(watchdog, readers)
     _set_limits(app, config)
     app[DESCRIBE] = describe_api
     app[app_keys.ERROR_PAGE] = render_error
@@ -93,8 +90,14 @@ def _set_limits(app: web.Application, config: Config) -> None:
 
 async def _database(app: web.Application) -> AsyncIterator[None]:
     config = app[app_keys.CONFIG]
-    async with connected_database(config, config.pool_size) as database:
+    async with (
+        connected_database(config, config.pool_size) as database,
+        connected_database(config, 1) as watched,
+    ):
         app[app_keys.DATABASE] = database
+        watchdog = app[app_keys.WATCHDOG] = Watchdog(config, watched)
+        readers = [gauges.read_waiting, partial(read_quotas, config=config)]
+        app[app_keys.GAUGES] = gauges.Gauges(watched, watchdog, readers)
         await database.call(check_tenant_isolation)
         await record_database_identity(database)
         app[app_keys.GAUGES].add(partial(gauges.read_pool, "requests", database.pool))

@@ -19,6 +19,7 @@ from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.pool import Pool
 from service.db.standby import StandbyReads
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.errors import describe_error
 from service.json_types import JsonObject
 from service.monitoring.watchdog import Watchdog
@@ -46,7 +47,8 @@ class Gauges(Collector):
     einvoice_database_up.
     """
 
-    def __init__(self, watchdog: Watchdog, readers: Sequence[Reader]) -> None:
+    def __init__(self, database: Database, watchdog: Watchdog, readers: Sequence[Reader]) -> None:
+        self._database = database
         self._watchdog = watchdog
         self._readers = readers
         self._sources: list[Source] = []
@@ -79,7 +81,7 @@ class Gauges(Collector):
     async def _read(self) -> list[Sample]:
         found: list[Sample] = [("einvoice_database_up", (), 1)]
         try:
-            async with asyncio.timeout(READ_SECONDS), self._watchdog.connection() as conn:
+            async with asyncio.timeout(READ_SECONDS), self._database.across() as conn:
                 for read in self._readers:
                     found += await read(conn)
         except TRANSIENT_DB_ERRORS as error:

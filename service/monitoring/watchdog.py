@@ -6,19 +6,17 @@ that process. The watchdog has a task, a statement and a connection of its own. 
 Findings are in /readyz and /metrics, and in the log once per look.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from service.config import Config
-from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
-from service.db.pool import SESSION
+from service.db.connections import TRANSIENT_DB_ERRORS, Connection
 from service.db.statements import sql
+from service.db.transactions import Database
 from service.errors import describe_error, read_rows
 from service.json_types import JsonObject
 from service.loops import Loop
@@ -85,13 +83,15 @@ async def read_conditions(conn: Connection, config: Config) -> list[Condition]:
 
 
 class Watchdog(Loop):
-    """Reads the conditions every `config.watchdog`. `rows` are the last ones."""
+    """Reads the conditions every `config.watchdog`. `rows` are the last ones.
 
-    def __init__(self, config: Config) -> None:
+    `database` has one connection, which requests cannot use up.
+    """
+
+    def __init__(self, config: Config, database: Database) -> None:
         super().__init__("watchdog", config.watchdog.total_seconds())
         self._config = config
-        self._conn: Connection | None = None
-        self._turn = asyncio.Lock()  # A connection runs one statement at a time.
+        self._database = database
         self._seen_at = time.monotonic()
         #: kind -> its subject, and the function that returns its start
         self._own: dict[str, tuple[str, Since]] = {}
@@ -126,8 +126,7 @@ class Watchdog(Loop):
 
     async def work(self) -> None:
         try:
-            async with self.connection() as conn:
-                self.rows = await read_conditions(conn, self._config)
+            self.rows = await self._database.call(read_conditions, config=self._config)
             self._seen_at = time.monotonic()
         except TRANSIENT_DB_ERRORS as error:
             log.warning("watchdog: %s", describe_error(error))
@@ -139,36 +138,6 @@ class Watchdog(Loop):
             if row.kind not in self._logged:
                 log.warning("condition=%s %s %s", row.kind, *row.describe().values())
         self._logged = {row.kind for row in current}  # Each is described once while it lasts.
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Yield the watchdog's connection, which requests cannot use up, to one user at a time.
-
-        After an error in the block it is replaced.
-        """
-        config = self._config
-        async with self._turn:
-            try:
-                if self._conn is None or self._conn.is_closed():
-                    self._conn = await connect(
-                        config.database_url,
-                        SESSION,
-                        silence=config.database_silence,
-                        timeout=5,
-                        command_timeout=10,
-                    )
-                yield self._conn
-            except BaseException:
-                if self._conn:
-                    self._conn.terminate()
-                self._conn = None
-                raise
-
-    async def close(self) -> None:
-        if self._conn:
-            with suppress(*TRANSIENT_DB_ERRORS):
-                await self._conn.close(timeout=1)
-        self._conn = None
 
     def summary(self) -> JsonObject:
         """Return the members of /readyz other than `status`: counts of all companies together."""

@@ -31,11 +31,12 @@ async def test_every_transaction_of_the_service_commits_synchronously(
 
 
 async def test_every_session_of_the_service_commits_synchronously(app: Any) -> None:
-    for owner in (app[app_keys.SESSION], app[app_keys.WATCHDOG]):
-        value = await until(partial(_read_setting, owner), lambda value: value is not None)
-        assert value == "on"
-    async with app[app_keys.DATABASE].across() as conn:
-        assert await conn.fetchval("show synchronous_commit") == "on"
+    session = app[app_keys.SESSION]
+    value = await until(partial(_read_setting, session), lambda value: value is not None)
+    assert value == "on"
+    for database in (app[app_keys.DATABASE], app[app_keys.WATCHDOG]._database):
+        async with database.across() as conn:
+            assert await conn.fetchval("show synchronous_commit") == "on"
 
 
 async def _read_setting(owner: Any) -> str | None:

@@ -31,7 +31,7 @@ READS = {
 }
 #: Commands that depend on the time since the previous request: the look-up of the key, which is
 #: cached, the check of an idle connection, the look for imported code lists, the checks of the
-#: database's identity, and the note of its time.
+#: database's identity, the note of its time, and the looks of the watchdog.
 OCCASIONAL = {
     sql.api_key_get.query,
     sql.database_now.query,
@@ -39,6 +39,7 @@ OCCASIONAL = {
     sql.database_identity_get.query,
     sql.record_evidence.query,
     sql.note_clock.query,
+    sql.conditions_watched.query,
 }
 
 

@@ -164,14 +164,8 @@ async def test_sessions_of_the_service_have_keepalive_on_both_ends(
     watchdog: Any = app[app_keys.WATCHDOG]
     session: Any = app[app_keys.SESSION]
     database: Any = app[app_keys.DATABASE]
-    # Until the first round of the watchdog has ended, it uses its connection.
-    await until(lambda: asyncio.sleep(0, watchdog.rows is not None))
-    async with database.across() as pooled:
-        sessions = {
-            "pool": pooled,
-            "session": session._conn,
-            "watchdog": watchdog._conn,
-        }
+    async with database.across() as pooled, watchdog._database.across() as watched:
+        sessions = {"pool": pooled, "session": session._conn, "watchdog": watched}
         found = {name: await limits_of(session) for name, session in sessions.items()}
     assert found == dict.fromkeys(sessions, expected(SILENCE))
 
