@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 from aiohttp import web
@@ -168,7 +169,9 @@ async def _portal(
     config, database = app[app_keys.CONFIG], app[app_keys.DATABASE]
     closing = app[app_keys.SHUTDOWN]
     # The other half of a caller's wait is for the request to the portal.
-    rate_limiter = PortalRateLimiter(database, config, urgent=True, patience=config.submit_wait / 2)
+    rate_limiter = PortalRateLimiter(
+        database, config, urgent=True, patience=timedelta(seconds=config.submit_wait / 2)
+    )
     async with portal_session(config) as session:
         refusals = RefusedLogins(database, config)
         portal = Portal(session, config, rate_limiter=rate_limiter, refusals=refusals)
@@ -186,7 +189,7 @@ async def _portal(
         watchdog.add_condition("PortalUnreachable", lambda: portal.unreachable_since)
         watchdog.add_condition("ClocksApart", lambda: portal.portal_clock.apart_since)
         tin_checks = app[TIN_CHECKS] = TinChecks(context)
-        contact = ContactCheck(portal, config.watchdog.total_seconds())
+        contact = ContactCheck(portal, config.watchdog)
         async with contact.running():
             yield
         await tin_checks.close()

@@ -97,8 +97,8 @@ def _number(
     return Parser(read, allowed)
 
 
-def _seconds(allowed: str, low: str, high: int) -> Parser:
-    return _number(allowed, low, high, lambda number: timedelta(milliseconds=int(number * 1000)))
+def _span(number: Decimal) -> timedelta:
+    return timedelta(milliseconds=int(number * 1000))
 
 
 def _one_of(*allowed: str) -> Parser:
@@ -183,9 +183,10 @@ BASE_URL = Parser(_base_url, "URL")
 PATH = Parser(_path, "path")
 PORT, COUNT = _integer(0, 65535), _integer(0, 10**7)
 FLAG = Parser(_flag, "`true`, `false`")
-SECONDS = _seconds("seconds, from 0.001", "0.001", 10**7)
-HALF_MINUTE = _seconds("seconds, 0 to 30", "0", 30)
-FIVE_MINUTES = _seconds("seconds, 0 to 300", "0", 300)
+SPAN = _number("seconds, from 0.001", "0.001", 10**7, _span)
+SECONDS = _number("seconds, from 0.001", "0.001", 10**7, float)
+HALF_MINUTE = _number("seconds, 0 to 30", "0", 30, float)
+FIVE_MINUTES = _number("seconds, 0 to 300", "0", 300, float)
 RATE, SCALE = _number("0 to 1000", "0", 1000), _number("above 0, at most 1", "1E-9", 1)
 ZONE = Parser(_zone, "IANA name")
 KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
@@ -195,7 +196,8 @@ KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
 class Config:
     """The settings of the service, which docs/configuration.md describes.
 
-    Times are timedeltas, sizes bytes and counts integers. An empty path is None.
+    Times are timedeltas, or seconds where nothing else is needed. Sizes are bytes and counts
+    integers. An empty path is None.
     """
 
     database_url: str = _setting("DATABASE_URL", DATABASE)
@@ -205,11 +207,11 @@ class Config:
         "DATABASE_SILENCE_SECONDS", _integer(3, 300), str(SILENCE_SECONDS)
     )
     database_durability: str = _setting("DATABASE_DURABILITY", _one_of("on", "off"), "on")
-    database_acquire: timedelta = _setting("DATABASE_ACQUIRE_SECONDS", SECONDS, "2")
-    database_answer: timedelta = _setting("DATABASE_ANSWER_SECONDS", SECONDS, "1")
+    database_acquire: float = _setting("DATABASE_ACQUIRE_SECONDS", SECONDS, "2")
+    database_answer: float = _setting("DATABASE_ANSWER_SECONDS", SECONDS, "1")
     cell: str = _setting("CELL", CELL)
     cell_registry: Path | None = _setting("CELL_REGISTRY", PATH, needs=("cell",))
-    database_failover: timedelta = _setting("DATABASE_FAILOVER_SECONDS", HALF_MINUTE, "0")
+    database_failover: float = _setting("DATABASE_FAILOVER_SECONDS", HALF_MINUTE, "0")
     data_dir: Path = _setting("DATA_DIR", PATH, str(ROOT / ".data"))
     host: str = _setting("HOST", HOST, "127.0.0.1")
     port: int = _setting("PORT", PORT, "8080")
@@ -223,14 +225,14 @@ class Config:
         "MAX_BODY_BYTES", _integer(1024, 64 * 1024 * 1024), str(2 * 1024 * 1024)
     )
     max_connections: int = _setting("MAX_CONNECTIONS", _integer(1, 100_000), "1000")
-    head_timeout: timedelta = _setting("REQUEST_HEAD_SECONDS", SECONDS, "10")
-    body_timeout: timedelta = _setting("REQUEST_BODY_SECONDS", SECONDS, "20")
+    head_timeout: float = _setting("REQUEST_HEAD_SECONDS", SECONDS, "10")
+    body_timeout: float = _setting("REQUEST_BODY_SECONDS", SECONDS, "20")
     requests_per_minute: int = _setting("REQUESTS_PER_MINUTE", COUNT, "6000")
     tin_checks_per_minute: int = _setting("TIN_CHECKS_PER_MINUTE", COUNT, "20")
     integration_requests_per_minute: int = _setting("INTEGRATION_REQUESTS_PER_MINUTE", COUNT, "120")
     wrong_keys_per_minute: int = _setting("WRONG_KEYS_PER_MINUTE", COUNT, "300")
     trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", NETWORKS)
-    drain: timedelta = _setting("DRAIN_SECONDS", FIVE_MINUTES, "0")
+    drain: float = _setting("DRAIN_SECONDS", FIVE_MINUTES, "0")
     log_level: str = _setting("LOG_LEVEL", _one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")
     log_format: str = _setting("LOG_FORMAT", _one_of("text", "json"), "text")
     portal_api_base: str = _setting(
@@ -249,29 +251,29 @@ class Config:
     portal_client_secret: str = _setting("PORTAL_CLIENT_SECRET", SECRET)
     portal_intermediary: bool = _setting("PORTAL_INTERMEDIARY", FLAG, "false")
     portal_document_version: str = _setting("PORTAL_DOCUMENT_VERSION", _one_of("1.0", "1.1"), "1.0")
-    portal_connect_timeout: timedelta = _setting("PORTAL_CONNECT_TIMEOUT_SECONDS", SECONDS, "5")
-    portal_timeout: timedelta = _setting("PORTAL_TIMEOUT_SECONDS", SECONDS, "25")
-    portal_lease: timedelta = _setting("PORTAL_LEASE_SECONDS", SECONDS, "60")
-    portal_settle: timedelta = _setting("PORTAL_SETTLE_SECONDS", SECONDS, "360")
-    portal_confirmation_gap: timedelta = _setting("PORTAL_CONFIRMATION_GAP_SECONDS", SECONDS, "30")
-    portal_poll: timedelta = _setting("PORTAL_POLL_SECONDS", SECONDS, "3")
-    portal_poll_max: timedelta = _setting("PORTAL_POLL_MAX_SECONDS", SECONDS, "60")
-    portal_recheck: timedelta = _setting("PORTAL_RECHECK_SECONDS", SECONDS, "3600")
-    portal_unknown: timedelta = _setting("PORTAL_UNKNOWN_SECONDS", SECONDS, "3600")
-    portal_retry: timedelta = _setting("PORTAL_RETRY_SECONDS", SECONDS, "5")
-    portal_login_retry: timedelta = _setting("PORTAL_LOGIN_RETRY_SECONDS", SECONDS, "60")
-    portal_batch: timedelta = _setting("PORTAL_BATCH_SECONDS", SECONDS, "1")
+    portal_connect_timeout: float = _setting("PORTAL_CONNECT_TIMEOUT_SECONDS", SECONDS, "5")
+    portal_timeout: timedelta = _setting("PORTAL_TIMEOUT_SECONDS", SPAN, "25")
+    portal_lease: timedelta = _setting("PORTAL_LEASE_SECONDS", SPAN, "60")
+    portal_settle: timedelta = _setting("PORTAL_SETTLE_SECONDS", SPAN, "360")
+    portal_confirmation_gap: timedelta = _setting("PORTAL_CONFIRMATION_GAP_SECONDS", SPAN, "30")
+    portal_poll: timedelta = _setting("PORTAL_POLL_SECONDS", SPAN, "3")
+    portal_poll_max: timedelta = _setting("PORTAL_POLL_MAX_SECONDS", SPAN, "60")
+    portal_recheck: timedelta = _setting("PORTAL_RECHECK_SECONDS", SPAN, "3600")
+    portal_unknown: timedelta = _setting("PORTAL_UNKNOWN_SECONDS", SPAN, "3600")
+    portal_retry: timedelta = _setting("PORTAL_RETRY_SECONDS", SPAN, "5")
+    portal_login_retry: timedelta = _setting("PORTAL_LOGIN_RETRY_SECONDS", SPAN, "60")
+    portal_batch: timedelta = _setting("PORTAL_BATCH_SECONDS", SPAN, "1")
     portal_rate_scale: Decimal = _setting("PORTAL_RATE_SCALE", RATE, "1")
     portal_rate_share: Decimal = _setting("PORTAL_RATE_SHARE", SCALE, "1")
-    watchdog: timedelta = _setting("WATCHDOG_SECONDS", SECONDS, "30")
-    overdue: timedelta = _setting("OVERDUE_SECONDS", SECONDS, "300")
-    comparison: timedelta = _setting("COMPARISON_SECONDS", SECONDS, "3600")
-    submit_wait: timedelta = _setting("SUBMIT_WAIT_SECONDS", SECONDS, "20")
+    watchdog: float = _setting("WATCHDOG_SECONDS", SECONDS, "30")
+    overdue: timedelta = _setting("OVERDUE_SECONDS", SPAN, "300")
+    comparison: timedelta = _setting("COMPARISON_SECONDS", SPAN, "3600")
+    submit_wait: float = _setting("SUBMIT_WAIT_SECONDS", SECONDS, "20")
     tin_verification: str = _setting("TIN_VERIFICATION", _one_of("", "operator", "automatic"))
-    tin_cache: timedelta = _setting("TIN_CACHE_SECONDS", SECONDS, "86400")
-    webhook_timeout: timedelta = _setting("WEBHOOK_TIMEOUT_SECONDS", SECONDS, "15")
+    tin_cache: timedelta = _setting("TIN_CACHE_SECONDS", SPAN, "86400")
+    webhook_timeout: timedelta = _setting("WEBHOOK_TIMEOUT_SECONDS", SPAN, "15")
     webhook_retry_scale: Decimal = _setting("WEBHOOK_RETRY_SCALE", SCALE, "1")
-    webhook_rotation: timedelta = _setting("WEBHOOK_ROTATION_SECONDS", SECONDS, "86400")
+    webhook_rotation: timedelta = _setting("WEBHOOK_ROTATION_SECONDS", SPAN, "86400")
     webhook_allow_internal: bool = _setting("WEBHOOK_ALLOW_INTERNAL", FLAG, "false")
     secret_key: bytes = _setting("SECRET_KEY", KEY)
     secret_key_previous: bytes = _setting("SECRET_KEY_PREVIOUS", KEY, needs=("secret_key",))
@@ -351,6 +353,8 @@ def _describe_value(setting: Setting, value: object) -> str:
             return "true" if value else "false"
         case timedelta():
             return f"{value.total_seconds():.12g}"
+        case float():
+            return f"{value:.12g}"
         case tuple():
             return ",".join(map(str, value))
     return str(value)

@@ -193,7 +193,7 @@ async def _close(app: web.Application, runner: web.AppRunner, site: Site) -> Non
 
     Until the port closes, clients keep their connections, so that few new ones are on the way.
     """
-    shutdown, drain = app[app_keys.SHUTDOWN], app[app_keys.CONFIG].drain.total_seconds()
+    shutdown, drain = app[app_keys.SHUTDOWN], app[app_keys.CONFIG].drain
     last_resort = asyncio.get_running_loop().call_later(drain + LONGEST_STOP_SECONDS, os._exit, 1)
     shutdown.begin(drain)
     await asyncio.sleep(drain)

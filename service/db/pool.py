@@ -8,9 +8,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
-from service.config import SILENCE_SECONDS, Config
+from service.config import SILENCE_SECONDS
 from service.db.compatibility import APPLICATION_NAME
 from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
 from service.fair_queue import CLIENT, FairQueue
@@ -33,20 +32,6 @@ SESSION = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",  # Planning takes longer than most statements run.
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of the wait for PostgreSQL before a 503, in seconds."""
-
-    acquire: float = 2.0  # For a connection.
-    answer: float = 1.0  # For the result of a trivial statement; then the connection is dead.
-    failover: float = 0.0  # For a server that accepts connections.
-
-
-def database_bounds(config: Config) -> Bounds:
-    waits = (config.database_acquire, config.database_answer, config.database_failover)
-    return Bounds(*(wait.total_seconds() for wait in waits))
 
 
 class Pool:

@@ -19,7 +19,6 @@ from service.db.pool import (
     RECONNECT_SECONDS,
     SESSION,
     STATEMENT_SECONDS,
-    database_bounds,
 )
 from service.db.statements import sql
 from service.errors import Unavailable, describe_error, retry_after
@@ -63,7 +62,6 @@ class DedicatedSession(Loop):
         """Prepare a session. `listeners` are {channel: function of the payload}."""
         super().__init__("dedicated session", RECONNECT_SECONDS, TRANSIENT_DB_ERRORS)
         self._config = config
-        self._bounds = database_bounds(config)
         self._listeners = listeners
         self._conn: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()  # A connection runs one statement at a time.
@@ -91,7 +89,7 @@ class DedicatedSession(Loop):
         Terminates a connection that does not answer, such as a lost one.
         """
         try:
-            async with self._turn, asyncio.timeout(self._bounds.acquire):
+            async with self._turn, asyncio.timeout(self._config.database_acquire):
                 began = time.monotonic()
                 row = await sql.session_heartbeat(conn)
                 await check_newer_schema(conn)
@@ -111,7 +109,7 @@ class DedicatedSession(Loop):
 
     async def _connect(self) -> asyncpg.Connection:
         lost = asyncio.Event()
-        timeouts = {"timeout": self._bounds.acquire, "command_timeout": STATEMENT_SECONDS}
+        timeouts = {"timeout": self._config.database_acquire, "command_timeout": STATEMENT_SECONDS}
         url, silence = self._config.database_url, self._config.database_silence
         conn = await connect(url, SESSION, silence=silence, **timeouts)
         conn.add_termination_listener(lambda _: lost.set())
@@ -129,7 +127,7 @@ class DedicatedSession(Loop):
         if conn is None or conn.is_closed():
             return False
         try:
-            async with asyncio.timeout(self._bounds.answer), self._turn:
+            async with asyncio.timeout(self._config.database_answer), self._turn:
                 await sql.database_now(conn)
             return True
         except TRANSIENT_DB_ERRORS:
@@ -140,7 +138,7 @@ class DedicatedSession(Loop):
 
     async def ready(self) -> None:
         """Wait a limited time for a connection. Raises Unavailable: no lock can be taken."""
-        if not await wait_for_event(self._made, self._bounds.acquire):
+        if not await wait_for_event(self._made, self._config.database_acquire):
             raise Unavailable(UNAVAILABLE, retry_after(2))
 
     @asynccontextmanager

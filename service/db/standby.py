@@ -22,7 +22,7 @@ import asyncpg
 
 from service.config import Config
 from service.db.connections import TRANSIENT_DB_ERRORS, Connection, connect
-from service.db.pool import SESSION, STATEMENT_SECONDS, Pool, database_bounds
+from service.db.pool import SESSION, STATEMENT_SECONDS, Pool
 from service.db.statements import Result, Statement, sql
 from service.db.transactions import Database, is_lost, run_read_only, terminate_interrupted
 from service.errors import describe_error
@@ -72,7 +72,6 @@ class Standby:
     def __init__(self, config: Config, positions: Database) -> None:
         self._config = config
         self._positions = positions
-        self._bounds = database_bounds(config)
         self._pool = Pool(self._connect, config.pool_size)
         self._monitor: Connection | None = None  # for probes, while the pool may be busy
         self._servers: dict[str, StandbyServer] = {}
@@ -89,7 +88,7 @@ class Standby:
     async def run(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
         """Return the result of `work`, which sees all earlier writes. Raises as `probe`."""
         try:
-            conn = (await self._pool.acquire(self._bounds.answer))[0]
+            conn = (await self._pool.acquire(self._config.database_answer))[0]
         except TimeoutError as error:
             raise Skipped from error
         try:
@@ -114,7 +113,7 @@ class Standby:
                 config.database_read_url,
                 READ_SESSION,
                 silence=config.database_silence,
-                timeout=self._bounds.acquire,
+                timeout=config.database_acquire,
                 command_timeout=STATEMENT_SECONDS,
             )
         try:
@@ -158,7 +157,7 @@ class Standby:
             return FOREIGN  # A standby is never ahead of its primary.
         for pause in PAUSES:
             await asyncio.sleep(pause)
-            async with asyncio.timeout(self._bounds.answer):
+            async with asyncio.timeout(self._config.database_answer):
                 row = await sql.standby_position(conn)
             if not row["is_standby"]:
                 return FOREIGN
@@ -169,7 +168,7 @@ class Standby:
 
     async def _read_target(self) -> asyncpg.Record | None:
         try:
-            async with asyncio.timeout(self._bounds.answer):
+            async with asyncio.timeout(self._config.database_answer):
                 return await self._positions.call(sql.primary_position)
         except TRANSIENT_DB_ERRORS:
             return None
@@ -220,7 +219,7 @@ class StandbyReads(Loop):
         self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
     ) -> _Result:
         """Run `work` in a read-only transaction of one company, perhaps twice."""
-        seconds = database_bounds(self._config).answer
+        seconds = self._config.database_answer
         return await self._read(
             lambda conn: run_read_only(conn, company_id, work, seconds),
             lambda: self._primary.read_with(company_id, work),

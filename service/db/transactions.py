@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import asyncpg
 
-from service.config import Config
+from service.config import Config, read_config
 from service.db.connections import (
     TRANSIENT_DB_ERRORS,
     UNAVAILABLE,
@@ -24,7 +24,7 @@ from service.db.connections import (
     is_aborted,
     is_transient,
 )
-from service.db.pool import RECONNECT_SECONDS, Bounds, Pool, connected_pool, database_bounds
+from service.db.pool import RECONNECT_SECONDS, Pool, connected_pool
 from service.db.statements import Result, Statement, sql
 from service.errors import Busy, Unavailable, retry_after
 
@@ -116,9 +116,10 @@ class Database:
     Each method raises Unavailable.
     """
 
-    def __init__(self, pool: Pool, bounds: Bounds | None = None) -> None:
+    def __init__(self, pool: Pool, config: Config | None = None) -> None:
+        """`config` has the limits of the wait for PostgreSQL before a 503."""
         self.pool = pool
-        self._bounds = bounds or Bounds()
+        self._config = config or read_config({})
 
     async def read(self, statement: Statement, **values: object) -> Result:
         """Run a statement that reads rows of its company or account, in one round trip."""
@@ -184,7 +185,9 @@ class Database:
     ) -> AsyncIterator[Connection]:
         conn = await self._acquire_checked(begin)
         with _Releasing(self.pool, conn):
-            async with _ending_transaction(conn, self._bounds.answer, is_writing=is_writing):
+            async with _ending_transaction(
+                conn, self._config.database_answer, is_writing=is_writing
+            ):
                 yield conn
 
     def _acquire_answering(self) -> Awaitable[Connection]:
@@ -209,7 +212,7 @@ class Database:
     async def _execute_first(self, conn: Connection, command: str) -> Connection:
         """Execute the first command on a lent connection, and return the connection."""
         try:
-            await conn.execute(command, timeout=self._bounds.answer)
+            await conn.execute(command, timeout=self._config.database_answer)
         except BaseException:
             conn.terminate()
             self.pool.release(conn)
@@ -221,10 +224,10 @@ class Database:
 
         It tries again for the time of a failover while no server accepts connections.
         """
-        end = time.monotonic() + self._bounds.failover
+        end = time.monotonic() + self._config.database_failover
         while True:
             try:
-                return await self.pool.acquire(self._bounds.acquire)
+                return await self.pool.acquire(self._config.database_acquire)
             except TimeoutError:
                 raise Busy("The service is busy, please try again.", retry_after(2)) from None
             except TRANSIENT_DB_ERRORS as error:
@@ -236,7 +239,7 @@ class Database:
 @asynccontextmanager
 async def connected_database(config: Config, size: int) -> AsyncIterator[Database]:
     async with connected_pool(config.database_url, size, config.database_silence) as pool:
-        yield Database(pool, database_bounds(config))
+        yield Database(pool, config)
 
 
 async def run_read_only(

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -277,11 +276,10 @@ async def receive_body(request: web.Request, most: int) -> bytes:
     return request[app_keys.BODY]
 
 
-async def _receive(request: web.Request, most: int, patience: timedelta) -> bytes:
+async def _receive(request: web.Request, most: int, seconds: float) -> bytes:
     """Return the request body. Raises RequestTimeout: aiohttp has no limit for the whole body."""
     if request.content.is_eof():  # It has arrived together with the head.
         return await _read_parts(request, most)
-    seconds = patience.total_seconds()
     try:
         async with asyncio.timeout(seconds):
             return await _read_parts(request, most)

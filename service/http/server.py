@@ -211,7 +211,7 @@ class Connection(web.RequestHandler):
 
     def _start_head_timer(self) -> None:
         self._head_timer = self._loop.call_later(
-            self._limits.head_timeout.total_seconds(), self._close_without_head
+            self._limits.head_timeout, self._close_without_head
         )
 
     def _close_without_head(self) -> None:

@@ -89,7 +89,7 @@ class Watchdog(Loop):
     """
 
     def __init__(self, config: Config, database: Database) -> None:
-        super().__init__("watchdog", config.watchdog.total_seconds())
+        super().__init__("watchdog", config.watchdog)
         self._config = config
         self._database = database
         self._seen_at = time.monotonic()
@@ -97,7 +97,7 @@ class Watchdog(Loop):
         self._own: dict[str, tuple[str, Since]] = {}
         self._logged: set[str] = set()  # Kinds of the conditions that were logged.
         self.rows: list[Condition] = []
-        stale = STALE_CHECKS * max(config.watchdog.total_seconds(), BLOCKED_SECONDS)
+        stale = STALE_CHECKS * max(config.watchdog, BLOCKED_SECONDS)
         self.listen("Watchdog", lambda: self._seen_at, stale)
 
     def listen(self, kind: str, beat: Callable[[], float], seconds: float) -> None:

@@ -187,7 +187,7 @@ class Transport:
 
     async def _request_root(self, base: str, tin: str) -> PortalResponse | None:
         """Return the response of a server to a request without effect, None without one."""
-        seconds = self._config.portal_connect_timeout.total_seconds() + CLOCK_SECONDS
+        seconds = self._config.portal_connect_timeout + CLOCK_SECONDS
         try:
             async with asyncio.timeout(seconds):
                 return await self._exchange(Request(tin, "clock", "GET"), f"{base}/")
@@ -245,7 +245,7 @@ class Transport:
         The connect timeout includes the wait for the connection. Raises NoConnectionFree.
         """
         began, total = time.monotonic(), self._config.portal_timeout.total_seconds()
-        connect = self._config.portal_connect_timeout.total_seconds()
+        connect = self._config.portal_connect_timeout
         async with self._connections.connection(tin, min(total, connect)):
             waited = time.monotonic() - began
             yield aiohttp.ClientTimeout(

@@ -86,7 +86,7 @@ async def check_login(context: SubmissionContext, login: Login) -> None:
     """
     portal = context.shared_portal.for_company(login)
     try:
-        async with asyncio.timeout(context.config.submit_wait.total_seconds()):
+        async with asyncio.timeout(context.config.submit_wait):
             await portal.log_in(login.own_tin or "")
     except LoginRefused as error:
         message = REFUSED.format(words=describe_refusal(error))

@@ -238,7 +238,7 @@ async def test_command_runs_with_exactly_its_settings_and_secrets(
 
 def drain_of(environment: Any) -> float:
     names = {name: str(value) for name, value in dict(environment).items()}
-    return read_config({"DRAIN_SECONDS": names.get("DRAIN_SECONDS", "")}).drain.total_seconds()
+    return read_config({"DRAIN_SECONDS": names.get("DRAIN_SECONDS", "")}).drain
 
 
 def seconds(text: str) -> float:
@@ -337,9 +337,9 @@ def test_limits_of_nginx_match_those_of_the_service() -> None:
     config = read_config({})
     assert directive("client_max_body_size") == f"{config.max_body_bytes // 2**20}m"
     assert f"limit of {config.max_body_bytes} bytes" in NGINX
-    assert seconds(directive("client_header_timeout")) == config.head_timeout.total_seconds()
-    assert seconds(directive("proxy_send_timeout")) == config.body_timeout.total_seconds()
-    longest = (config.portal_timeout + config.submit_wait).total_seconds()
+    assert seconds(directive("client_header_timeout")) == config.head_timeout
+    assert seconds(directive("proxy_send_timeout")) == config.body_timeout
+    longest = config.portal_timeout.total_seconds() + config.submit_wait
     assert seconds(directive("proxy_read_timeout")) > longest
     for path in (DEPLOY / "nginx").glob("upstream-*.conf"):
         (idle,) = re.findall(r"keepalive_timeout (\d+)s", path.read_text())

@@ -12,9 +12,10 @@ import asyncpg
 import pytest
 
 from service import json_codec
+from service.config import read_config
 from service.db.compatibility import newest_number, read_migrations
 from service.db.migrations import migrate
-from service.db.pool import MOST_WAITING, Bounds, connected_pool
+from service.db.pool import MOST_WAITING, connected_pool
 from service.db.retry import TRIES, retry
 from service.db.transactions import Database
 from service.errors import TooManyRequests, Unavailable
@@ -139,7 +140,8 @@ async def test_exhausted_request_connections_do_not_block_the_worker(
 
 async def test_the_queue_for_a_connection_is_limited(database: str) -> None:
     async with connected_pool(database, 1) as pool:
-        shared = Database(pool, Bounds(acquire=60))  # longer than the test
+        patient = read_config({"DATABASE_ACQUIRE_SECONDS": "60"})  # longer than the test
+        shared = Database(pool, patient)
 
         async def use() -> bool:
             async with shared.across():

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from service.config import read_config
-from service.db.pool import connected_pool, database_bounds
+from service.db.pool import connected_pool
 from service.db.transactions import Database
 from service.http import app_keys
 from service.monitoring.metrics import PORTAL_WAITS
@@ -67,7 +67,7 @@ async def make_limiter(
     config = read_config({**environment, "PORTAL_RATE_SCALE": "1"})
     async with connected_pool(config.database_url, 8) as pool:
         yield lambda urgent, **more: PortalRateLimiter(
-            Database(pool, database_bounds(config)), config, urgent=urgent, **more
+            Database(pool, config), config, urgent=urgent, **more
         )
 
 
@@ -487,7 +487,7 @@ async def test_cell_uses_its_share_of_the_operators_client_only(
     rates = {"PORTAL_RATE_SCALE": "1", "PORTAL_RATE_SHARE": "0.5"}
     config = read_config({**environment, **rates})
     async with connected_pool(config.database_url, 4) as pool:
-        limiter = PortalRateLimiter(Database(pool, database_bounds(config)), config, urgent=True)
+        limiter = PortalRateLimiter(Database(pool, config), config, urgent=True)
         assert sum([await take(limiter, "login", 20, tin) for tin in ("C1", "C2", "C3")]) == 6
         for _ in range(8):
             await limiter("login", "C4", own_client_id="own")

@@ -91,7 +91,7 @@ async def cancel(context: SubmissionContext, company_id: int, order: CancelOrder
     A cancellation of another request is joined. One whose outcome is unclear is sent again, which
     does not shorten its settling time.
     """
-    until = time.monotonic() + context.config.submit_wait.total_seconds()
+    until = time.monotonic() + context.config.submit_wait
     while (begun := await _begin(context, company_id, order)) is None:
         await _join(context, company_id, order.document_id, until)
     task = context.spawn(run(context, *begun))

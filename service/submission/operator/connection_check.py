@@ -147,7 +147,7 @@ class ConnectionCheck:
         """Connect to an address. The service itself requests nothing of the pages."""
         address = getattr(self._config, field)
         probe = addresses.look_up if field == "portal_web_base" else addresses.connect
-        seconds = self._config.portal_connect_timeout.total_seconds()
+        seconds = self._config.portal_connect_timeout
         problem = await addresses.find_problem(field, address, seconds, probe)
         return _judge(CONNECTIONS[field], problem, address)
 

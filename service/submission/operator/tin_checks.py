@@ -113,7 +113,7 @@ class TinChecks:
             request = asyncio.create_task(self._ask(question, known["own_tin"]))
             self._requests[question] = request
             request.add_done_callback(lambda _: self._requests.pop(question))
-        done, _ = await asyncio.wait({request}, timeout=config.submit_wait.total_seconds())
+        done, _ = await asyncio.wait({request}, timeout=config.submit_wait)
         if not done:
             raise self._unavailable(AWAY, "portal_unavailable")
         if error := request.result():

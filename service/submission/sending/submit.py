@@ -378,7 +378,7 @@ async def _send(context: SubmissionContext, claim: Claim, document_id: int) -> O
     """Send a submission, and return its outcome after the send or at the end of the wait."""
     await asyncio.wait(
         {context.spawn(run_claimed(context, claim, send))},
-        timeout=context.config.submit_wait.total_seconds(),
+        timeout=context.config.submit_wait,
     )
     return await _get_outcome(context, claim.company_id, document_id)
 
@@ -389,7 +389,7 @@ async def _join(context: SubmissionContext, company_id: int, document_id: int) -
     The document is followed from submission to submission, because it may be merged into another or
     split off.
     """
-    until = time.monotonic() + context.config.submit_wait.total_seconds()
+    until = time.monotonic() + context.config.submit_wait
     row = await _get_outcome(context, company_id, document_id)
     submitted_document_id = row.submitted_document_id
     while True:
