@@ -3,59 +3,15 @@
 Pure functions over the sent bytes and the portal's responses.
 """
 
-from dataclasses import dataclass
 from decimal import Decimal
 
 from service import json_codec
 from service.documents.money import round_cents
+from service.documents.printing import Printout
 from service.documents.ubl import document, reader
 from service.documents.ubl.parties import normalize_tin
-from service.json_types import Json, JsonMapping
+from service.json_types import Json
 from service.portal.documents import Document
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedParty:
-    """A sent party, normalised for comparison."""
-
-    tin: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class SentDocument:
-    """The members of a sent document that a listed row can show.
-
-    Amounts are sets of equal values: as sent and, in a foreign currency, converted to MYR.
-    """
-
-    supplier: ComparedParty
-    buyer: ComparedParty
-    is_self_billed: bool
-    payable: frozenset[Decimal]
-    excluding_tax: frozenset[Decimal]
-    net: frozenset[Decimal]
-
-    @property
-    def receiver(self) -> ComparedParty:
-        """Return the party that is not the issuer. Portal: 5.1"""
-        return self.supplier if self.is_self_billed else self.buyer
-
-
-def read_sent(content: bytes) -> SentDocument:
-    """Return the comparable members of the document with these bytes."""
-    printout = reader.read(content)
-    rate = printout.exchange_rate if printout.currency != document.HOME_CURRENCY else None
-    sums = printout.sums
-    return SentDocument(
-        supplier=_party(printout.supplier),
-        buyer=_party(printout.buyer),
-        is_self_billed=printout.kind.startswith("1"),
-        payable=_amounts(rate, sums.payable),
-        excluding_tax=_amounts(rate, sums.excluding_tax),
-        # With and without document-level adjustments
-        net=_amounts(rate, sums.excluding_tax, sums.net_amount),
-    )
 
 
 def is_same(content: bytes, copy: str) -> bool:
@@ -68,37 +24,45 @@ def is_same(content: bytes, copy: str) -> bool:
         return False
 
 
-def row_differences(sent: SentDocument, there: Document) -> list[str]:
+def row_differences(sent: Printout, there: Document) -> list[str]:
     """Return the members of a row that differ, or are required and missing.
 
     An empty list is evidence if number, type, issue time and issuer agree, with a TIN of one
     company.
     """
-    parties = {
-        "supplier TIN": (there.supplier_tin, sent.supplier.tin, normalize_tin),
-        "supplier name": (there.supplier_name, sent.supplier.name, _normalise_name),
-        "buyer TIN": (there.buyer_tin, sent.buyer.tin, normalize_tin),
-        "buyer name": (there.buyer_name, sent.buyer.name, _normalise_name),
-        "receiver name": (there.receiver_name, sent.receiver.name, _normalise_name),
+    supplier, buyer, sums = sent.supplier, sent.buyer, sent.sums
+    is_self_billed = sent.kind.startswith("1")
+    receiver = supplier if is_self_billed else buyer  # the party that is not the issuer
+    texts = {
+        "supplier TIN": (there.supplier_tin, supplier["tin"], normalize_tin),
+        "supplier name": (there.supplier_name, supplier["name"], _normalise_name),
+        "buyer TIN": (there.buyer_tin, buyer["tin"], normalize_tin),
+        "buyer name": (there.buyer_name, buyer["name"], _normalise_name),
+        "receiver name": (there.receiver_name, receiver["name"], _normalise_name),
     }
     amounts = {
-        "payable amount": (there.payable, sent.payable),
-        "amount excluding tax": (there.excluding_tax, sent.excluding_tax),
-        "net amount": (there.net, sent.net),
+        "payable amount": (there.payable, [sums.payable]),
+        "amount excluding tax": (there.excluding_tax, [sums.excluding_tax]),
+        # With and without document-level adjustments
+        "net amount": (there.net, [sums.excluding_tax, sums.net_amount]),
     }
     differing = [
         member
-        for member, (shown, expected, normalise) in parties.items()
-        if shown and normalise(shown) != expected
+        for member, (shown, own, normalise) in texts.items()
+        if shown and normalise(shown) != normalise(own or "")
     ]
     differing += [
         member
-        for member, (shown, expected) in amounts.items()
-        if shown is not None and round_cents(shown) not in expected
+        for member, (shown, own) in amounts.items()
+        if shown is not None and round_cents(shown) not in _in_either_currency(sent, own)
     ]
     if there.payable is None:
         differing.append("payable amount (not shown)")
-    if not _shows_receiver(sent, there):
+    if is_self_billed:
+        shown = (there.supplier_tin, there.supplier_name)
+    else:
+        shown = (there.buyer_tin, there.buyer_name)
+    if not any((*shown, there.receiver_name)):
         differing.append("receiver (not shown)")
     return differing
 
@@ -108,42 +72,45 @@ def copy_differences(content: bytes, copy: str) -> list[str]:
     if is_same(content, copy):
         return []
     try:
-        sent, shown = read_sent(content), read_sent(copy.encode("utf-8"))
+        sent, shown = _describe(content), _describe(copy.encode("utf-8"))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return ["its text cannot be read as a document"]
-    facts = {
-        "supplier": (sent.supplier, shown.supplier),
-        "buyer": (sent.buyer, shown.buyer),
-        "payable amount": (sent.payable, shown.payable),
-        "amount excluding tax": (sent.excluding_tax, shown.excluding_tax),
-    }
     differing = [
-        f"{member}: {_describe(there)} there, {_describe(here)} sent"
-        for member, (here, there) in facts.items()
-        if here != there
+        f"{member}: {shown[member]} there, {own} sent"
+        for member, own in sent.items()
+        if shown[member] != own
     ]
     return differing or ["its bytes differ"]
 
 
-def _party(party: JsonMapping) -> ComparedParty:
-    return ComparedParty(normalize_tin(party["tin"]), _normalise_name(party["name"] or ""))
+def _describe(content: bytes) -> dict[str, str]:
+    """Return the members of a document that differences name. Raises for any other text."""
+    printout = reader.read(content)
+    parties = {"supplier": printout.supplier, "buyer": printout.buyer}
+    amounts = {
+        "payable amount": printout.sums.payable,
+        "amount excluding tax": printout.sums.excluding_tax,
+    }
+    names = {
+        member: f"{_normalise_name(party['name'] or '')} ({normalize_tin(party['tin'])})"
+        for member, party in parties.items()
+    }
+    sums = {
+        member: "/".join(map(str, sorted(_in_either_currency(printout, [amount]))))
+        for member, amount in amounts.items()
+    }
+    return names | sums
 
 
 def _normalise_name(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _amounts(rate: Decimal | None, *amounts: Decimal) -> frozenset[Decimal]:
-    """Return the amounts rounded to cents and, with a rate, also converted to MYR."""
+def _in_either_currency(sent: Printout, amounts: list[Decimal]) -> set[Decimal]:
+    """Return amounts rounded to cents, as sent and, in a foreign currency, converted to MYR."""
+    rate = sent.exchange_rate if sent.currency != document.HOME_CURRENCY else None
     converted = [amount * rate for amount in amounts] if rate else []
-    return frozenset(round_cents(amount) for amount in [*amounts, *converted])
-
-
-def _shows_receiver(sent: SentDocument, there: Document) -> bool:
-    """Return whether a row shows the TIN or the name of the party that is not the issuer."""
-    if sent.is_self_billed:
-        return any((there.supplier_tin, there.supplier_name, there.receiver_name))
-    return any((there.buyer_tin, there.buyer_name, there.receiver_name))
+    return {round_cents(amount) for amount in [*amounts, *converted]}
 
 
 def _equal(left: Json, right: Json) -> bool:
@@ -153,9 +120,3 @@ def _equal(left: Json, right: Json) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_equal, left, right))
     return isinstance(left, bool) == isinstance(right, bool) and left == right
-
-
-def _describe(value: ComparedParty | frozenset[Decimal]) -> str:
-    if isinstance(value, ComparedParty):
-        return f"{value.name} ({value.tin})"
-    return "/".join(str(amount) for amount in sorted(value))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from service.db.connections import Connection
 from service.db.statements import sql
+from service.documents.ubl import reader
 from service.offload import offload
 from service.portal.documents import Document
 from service.portal.errors import PortalError, Refused, Throttled, Unclear
@@ -287,7 +288,7 @@ class _Prover:
             return False
         if None in (there.type_code, there.issued_at, there.issuer_tin):
             return False
-        sent = await offload(len(content), document_comparison.read_sent, content)
+        sent = await offload(len(content), reader.read, content)
         return not document_comparison.row_differences(sent, there)
 
     def _content(self, candidate: _Candidate) -> bytes:

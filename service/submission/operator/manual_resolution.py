@@ -10,6 +10,7 @@ from datetime import timedelta
 from service.db.connections import UniqueViolationError
 from service.db.statements import sql
 from service.documents import states
+from service.documents.ubl import reader
 from service.errors import OperatorError, make_reason
 from service.json_types import JsonObject
 from service.portal.documents import Document, OddRow
@@ -165,8 +166,7 @@ async def _check_is_sent(
     PortalError.
     """
     if listed.status == "Invalid":
-        sent = document_comparison.read_sent(content)
-        differing = document_comparison.row_differences(sent, listed)
+        differing = document_comparison.row_differences(reader.read(content), listed)
         differing += [] if listed.issuer_tin == tin else ["issuer TIN"]
     else:
         try:
