@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from service.config import Config, fingerprint_credentials
 from service.db.connections import TRANSIENT_DB_ERRORS
-from service.db.statements import Result, Statement, sql
+from service.db.statements import sql
 from service.db.transactions import Database
 from service.errors import describe_error
 from service.json_types import JsonMapping, JsonObject
@@ -88,30 +88,22 @@ class RefusedLogins:
     database: Database
     config: Config
 
-    async def check(self, login: Login) -> None:
-        """Raise LoginRefused while the login pauses, NotSent without PostgreSQL."""
-        wait = await self._ask(sql.refused_login_wait, **login.key)
-        if wait is not None:
-            raise _refused(wait)
-
-    async def begin(self, login: Login) -> str | None:
+    async def begin(self, login: Login, is_admitted: bool) -> str | None:
         """Start a login attempt. Return the reason of the last refusal, or None if there is none.
 
-        After a refusal only one process attempts a login at a time: if it is another process,
-        LoginRefused is raised. Raises NotSent if PostgreSQL is unavailable.
+        After a refusal only one process attempts a login at a time, which the rate limiter has
+        admitted: if it is another process, and during the pause, LoginRefused is raised. Raises
+        NotSent if PostgreSQL is unavailable.
         """
-        lease = self.config.portal_timeout * 2 + LEASE_MARGIN
-        row = await self._ask(sql.refused_login_try, lease=lease, **login.key)
-        if not row["is_mine"]:
-            raise _refused(row["wait"])
-        return row["reason"]
-
-    async def _ask(self, statement: Statement, **values: object) -> Result:
-        """Run a statement. Raises NotSent if PostgreSQL is unavailable."""
+        lease = self.config.portal_timeout * 2 + LEASE_MARGIN if is_admitted else timedelta(0)
         try:
-            return await self.database.call(statement, **values)
+            row = await self.database.call(sql.refused_login_try, lease=lease, **login.key)
         except TRANSIENT_DB_ERRORS as failure:
             raise NotSent(UNKNOWN) from failure
+        if not row["is_mine"]:
+            seconds = math.ceil(row["wait"].total_seconds())
+            raise LoginRefused(WAITING.format(seconds), retry_after=row["wait"])
+        return row["reason"]
 
     async def note(self, login: Login, error: LoginRefused, reason: str) -> None:
         """Store a refusal and set `error.retry_after`. `reason` is "login" or "token".
@@ -170,10 +162,6 @@ class RefusedLogins:
 
 def _what_to_do(row: JsonMapping) -> str:
     return WHAT_THE_COMPANY_DOES if row["company_id"] else WHAT_TO_DO[row["reason"]]
-
-
-def _refused(wait: timedelta) -> LoginRefused:
-    return LoginRefused(WAITING.format(math.ceil(wait.total_seconds())), retry_after=wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +261,9 @@ class Tokens:
         if self.refusals is None or is_started:
             await self.admit("login", tin, login)
             return None
-        await self.refusals.check(login)
+        await self.refusals.begin(login, is_admitted=False)
         await self.admit("login", tin, login)
-        return await self.refusals.begin(login)
+        return await self.refusals.begin(login, is_admitted=True)
 
     async def _obtain(self, tin: str, login: Login) -> tuple[str, timedelta]:
         """Log in and return a token and its lifetime. Records a refusal."""

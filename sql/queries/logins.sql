@@ -2,18 +2,9 @@
 -- companies share the operator's client. A refusal without a taxpayer is that of the client, and
 -- counts for each.
 
--- name: refused_login_wait :value
--- Return how long no login may be tried for a taxpayer. Null: one may be tried.
-select max(retry_at) - clock_timestamp()
-  from refused_logins
- where client_id = :client_id
-   and taxpayer in ('', :taxpayer)
-   and fingerprint = :fingerprint
-   and retry_at > clock_timestamp();
-
 -- name: refused_login_try :one
--- Claim the next try after a refusal for :lease, for one process. `is_known`: a login was refused
--- before. `is_mine`: the caller may try. Otherwise `wait` is the time until another process may.
+-- Claim the next try after a refusal for :lease, for one process. `is_mine`: the caller may try.
+-- Otherwise `wait` is the time until another process may.
 with known as (
   select taxpayer, retry_at
     from refused_logins
@@ -30,8 +21,7 @@ with known as (
      and not exists (select from known o where o.retry_at > clock_timestamp())
   returning r.taxpayer, r.reason
 )
-select exists (select from known) as is_known,
-       exists (select from mine) or not exists (select from known) as is_mine,
+select exists (select from mine) or not exists (select from known) as is_mine,
        (select reason from mine order by taxpayer desc limit 1) as reason,
        (select greatest(max(retry_at) - clock_timestamp(), interval '1 second') from known) as wait;
 
