@@ -1,6 +1,6 @@
 """Lists and pages of invoices, notes and consolidated invoices, and what can be done with one."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -45,6 +45,7 @@ from service.documents import codes, money, printing, states
 from service.errors import ValidationError
 from service.http.access import read_own
 from service.http.forms import FORM, read_number
+from service.http.requests import or_not_found
 from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
 from service.schema import name_in_record
@@ -100,13 +101,13 @@ FILTERS = ("status", "type", "issued_from", "issued_to", "query", "sort")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A document that a note adjusts. Its party is empty if it was deleted."""
+    """A document that a note adjusts."""
 
     kind: Kind
     id: int
-    code: str = "–"
-    party: str = ""
-    currency: str = HOME_CURRENCY
+    code: int
+    party: str
+    currency: str
 
     @property
     def label(self) -> str:
@@ -116,13 +117,6 @@ class Target:
 def find_document(row: Row) -> tuple[Kind, int]:
     kind = next(kind for kind in KINDS if kind.documents.kind.name == row["kind"])
     return kind, row["document_id"]
-
-
-def find_target(note: Row) -> tuple[Kind, int]:
-    """Return kind and id of the document that the record of a note names."""
-    if note["invoice_id"]:
-        return INVOICES, note["invoice_id"]
-    return CONSOLIDATED, note["consolidated_invoice_id"]
 
 
 def read_page(request: web.Request) -> dict[str, int]:
@@ -136,29 +130,15 @@ async def read_next_code(request: web.Request, kind: Kind, of_type: str = "") ->
     return int(newest[0][kind.code]) + 1 if newest else 1
 
 
-async def read_targets(request: web.Request, kind: Kind, notes: Sequence[Row]) -> dict[int, Target]:
-    """Return the documents that notes adjust, by the ids of the notes. Other kinds have none."""
-    if kind is not NOTES:
-        return {}
-    places = {note["id"]: find_target(note) for note in notes}
-    rows = await read_rows(request, {document_id for _, document_id in places.values()})
-    return {
-        note_id: describe_target(kind, document_id, rows.get(document_id))
-        for note_id, (kind, document_id) in places.items()
-    }
+async def read_target(request: web.Request, document_id: int) -> Target:
+    """Return the document that a note adjusts, or the document itself of another kind."""
+    rows = await read_own(request, sql.documents_listed, ids=[document_id])
+    return describe_target(or_not_found(next(iter(rows), None), "Document"))
 
 
-async def read_rows(request: web.Request, ids: Collection[int]) -> dict[int, Row]:
-    """Return what a list shows of documents, by their ids. Deleted ones are left out."""
-    rows = await read_own(request, sql.documents_listed, ids=list(ids)) if ids else ()
-    return {row["id"]: row for row in rows}
-
-
-def describe_target(kind: Kind, document_id: int, row: Row | None) -> Target:
-    """Return a document that a note adjusts. It has no row if it was deleted."""
-    if row is None:
-        return Target(kind, document_id)
-    return Target(kind, document_id, str(row["code"]), listed_party(row), row["currency_code"])
+def describe_target(row: Row) -> Target:
+    kind, document_id = find_document(row)
+    return Target(kind, document_id, row["source_code"], listed_party(row), row["currency"])
 
 
 def choose_currency(own: str | None, target: Target | None) -> str:
@@ -182,16 +162,15 @@ def choose_page(request: web.Request, kind: Kind, **query: int) -> Page:
 
 async def show_list(kind: Kind, request: web.Request) -> web.Response:
     """Return a page of a list, with its filters. Invalid filters are shown at their fields."""
-    ids: list[int] = []
+    rows: Sequence[Row] = ()
     meta: JsonMapping = {"total": 0}
     wrong: dict[str, str] = {}
     try:
         page = choose_page(request, kind, **read_page(request), count_to=COUNT_TO)
         ids, meta = await read_ids(request, page, kind.documents.kind.name)
+        rows = await read_own(request, sql.documents_listed, ids=ids)
     except ValidationError as error:
         wrong = find_messages(error.body)
-    found = await read_rows(request, ids)
-    rows = [found[document_id] for document_id in ids if document_id in found]
     return await render(
         request,
         "document_list.html",
@@ -199,7 +178,7 @@ async def show_list(kind: Kind, request: web.Request) -> web.Response:
         kind=kind,
         filters=read_filters(request),
         rows=rows,
-        targets=await read_targets(request, kind, rows),
+        targets={row["id"]: describe_target(row) for row in rows if kind is NOTES},
         meta=meta,
         wrong=wrong,
     )
@@ -220,7 +199,7 @@ async def show_document(
     activity = await read_own(
         request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
-    target = (await read_targets(request, kind, [record])).get(record["id"])
+    target = await read_target(request, record["id"]) if kind is NOTES else None
     currency = choose_currency(record.get("currency_code"), target)
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     latest_errors = find_latest_errors(record, submitted)

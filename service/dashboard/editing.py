@@ -31,12 +31,10 @@ from service.dashboard.documents import (
     Kind,
     Target,
     choose_currency,
-    describe_target,
     find_latest_errors,
     read_amounts,
     read_next_code,
-    read_rows,
-    read_targets,
+    read_target,
 )
 from service.dashboard.operations import Answer, call, check, read, read_company, read_tagged
 from service.dashboard.pages import Pages, redirect, render
@@ -109,14 +107,13 @@ async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
     document_id = request.match_info["id"]
     record = await read(request, f"{kind.api}/{document_id}")
     _reject_too_long(record)
-    rows = await read_rows(request, [record["id"]])
     return EditedDocument(
         NOTES,
         f"{kind.api}/{document_id}/adjustment-note",
         f"{kind.path}/{document_id}",
         {"targetInvoiceType": record["type"], "lineItems": record["line_items"]},
         "note_created",
-        target=describe_target(kind, record["id"], rows.get(record["id"])),
+        target=await read_target(request, record["id"]),
     )
 
 
@@ -132,7 +129,7 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
         _make_body(kind, record),
         "saved",
         record,
-        (await read_targets(request, kind, [record])).get(record["id"]),
+        await read_target(request, record["id"]) if kind is NOTES else None,
         etag,
     )
 

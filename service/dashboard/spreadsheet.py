@@ -19,11 +19,12 @@ from service.api.records import read_ids
 from service.dashboard.documents import (
     HOME_CURRENCY,
     KINDS,
+    NOTES,
     Kind,
     choose_currency,
     choose_page,
     read_amounts,
-    read_targets,
+    read_target,
 )
 from service.dashboard.formats import listed_party
 from service.dashboard.operations import read
@@ -93,7 +94,7 @@ async def show_csv(kind: Kind, request: web.Request) -> web.StreamResponse:
 
 async def show_lines_csv(kind: Kind, request: web.Request) -> web.Response:
     record = await read(request, f"{kind.api}/{request.match_info['id']}")
-    target = (await read_targets(request, kind, [record])).get(record["id"])
+    target = await read_target(request, record["id"]) if kind is NOTES else None
     lines = _read_lines(record, choose_currency(record.get("currency_code"), target))
     response = web.Response(
         text=MARK + _make_rows([LINE_COLUMNS, *lines]),
@@ -124,7 +125,7 @@ async def _make_list(request: web.Request, page: Page, kind: Kind) -> AsyncGener
     ids, _ = await read_ids(request, all_rows, kind.documents.kind.name)
     for place in range(0, len(ids), PART_ROWS):
         part = ids[place : place + PART_ROWS]
-        rows = await read_own(request, sql.document_sheet, ids=part)
+        rows = await read_own(request, sql.documents_listed, ids=part)
         yield _make_rows(_read_columns(row, zone) for row in rows)
 
 

@@ -315,17 +315,42 @@ select e.id, e.optional_members, right(e.export::text, -1) as export
  order by e.id desc;
 
 -- name: documents_listed :many
--- Return what a list of the dashboard shows of the documents :ids: rows without order. The party is
--- the other one; its name and type are null while it is not known.
-select d.id, d.code, d.type, s.status, d.issue_date, d.currency_code, d.payable_amount,
-       d.invoice_id, d.consolidated_invoice_id, to_char(d.month, 'YYYY-MM') as month,
-       other.party ->> 'name' as party_name, other.party ->> 'type' as party_type
+-- Return what lists of the dashboard show of the documents :ids, in this order, without deleted
+-- ones. The number is that of the latest document that the portal has, or that with which the next
+-- one would be sent. The kind, the id and the members after it are those of the document that a
+-- note adjusts, and of other documents their own. The party is the other one.
+select d.id, d.code, d.type, s.status, d.issue_date, d.excluding_tax,
+       d.including_tax - d.excluding_tax as tax, d.including_tax, d.payable_amount as payable,
+       d.taxes::text as taxes,
+       coalesce(latest.number, document_number(d.type, d.code, c.setting)) as number,
+       latest.uuid, latest.validation_link, source.kind, source.id as document_id,
+       source.code as source_code, source.currency_code as currency, source.exchange_rate,
+       source.type as source_type, to_char(source.month, 'YYYY-MM') as month,
+       other.party ->> 'name' as party_name, other.party ->> 'type' as party_type,
+       json_build_object(
+         'type', other.party -> 'type',
+         'tin', other.party -> 'tin',
+         'registration', other.party -> 'registration')::text as party
   from documents d
   join document_states s on s.company_id = d.company_id and s.id = d.id
+  join companies c on c.id = d.company_id
+  join documents source
+    on source.company_id = d.company_id
+   and source.id = case when d.kind = 'adjustment_note'
+                        then coalesce(d.invoice_id, d.consolidated_invoice_id)
+                        else d.id end
  cross join lateral (
-       select case when d.type like '%SELF_BILLED%' then d.supplier else d.buyer end as party) other
- where d.company_id = :company_id and s.company_id = :company_id
-   and d.id = any (:ids::bigint[]) and d.deleted_at is null;
+       select case when source.type like '%SELF_BILLED%' then source.supplier
+                   else source.buyer end as party) other
+  left join lateral (
+       select number, uuid, validation_link
+         from submitted_documents
+        where company_id = :company_id and document_id = d.id and uuid is not null
+        order by id desc
+        limit 1) latest on true
+ where d.company_id = :company_id and source.company_id = :company_id and c.id = :company_id
+   and s.company_id = :company_id and d.id = any (:ids::bigint[]) and d.deleted_at is null
+ order by array_position(:ids::bigint[], d.id);
 
 -- name: notes_of_document :many
 -- Return the notes of an invoice or a consolidated invoice, the latest first, at most :most or all.

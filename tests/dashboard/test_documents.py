@@ -77,10 +77,10 @@ async def test_a_plan_shows_the_tax_of_prepaid_and_rounded_sales(
     assert "Without tax MYR 30,100.00 Amount MYR 32,507.98" in words
 
 
-async def test_a_note_of_a_deleted_invoice_is_shown(
+async def test_a_note_of_a_deleted_invoice_has_its_currency(
     member: Visitor, site: Client, owner: asyncpg.Connection
 ) -> None:
-    invoice_id = await create_valid_invoice(site, code=4711)
+    invoice_id = await create_valid_invoice(site, code=4711, **DOLLARS)
     path = f"/api/invoices/{invoice_id}/adjustment-note"
     note_id = (await create_record(site, path, **note()))["id"]
     await owner.execute(
@@ -89,7 +89,10 @@ async def test_a_note_of_a_deleted_invoice_is_shown(
     )
     for path in ("/notes", f"/notes/{note_id}"):
         await member.get(path)
-        assert member.status == 200 and "Invoice –" in member.words
+        assert "Invoice 4711" in member.words
+        assert "USD" in member.words and "MYR" not in member.words
+    head, row = await read_rows(member, f"/notes/{note_id}.csv")
+    assert row[head.index("currency")] == "USD"
 
 
 async def test_a_document_in_another_currency_has_its_value_in_ringgit(
