@@ -31,11 +31,11 @@ from service.dashboard.operations import (
 )
 from service.dashboard.outcomes import (
     FOR_ADMINISTRATOR,
-    FOR_OPERATOR,
     describe_failure,
     describe_not_sent,
     describe_notice,
     describe_submitting,
+    explain,
 )
 from service.dashboard.pages import Pages, find_notice, redirect, render
 from service.dashboard.repetition import take_secrets
@@ -220,7 +220,6 @@ async def show_document(
         lines=_describe_lines(record, sums, currency),
         submitted=submitted,
         latest_errors=latest_errors,
-        is_for_operator=bool(latest_errors) and record["last_submission"]["code"] in FOR_OPERATOR,
         warnings=_choose_warnings(request, checks),
         failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
         submitting=await _describe_submitting(kind, request, record),
@@ -306,7 +305,7 @@ def find_latest_errors(
     failed_at = datetime.fromisoformat(last["at"])
     changed_at = datetime.fromisoformat(record["updated_at"])
     is_changed = changed_at > failed_at + timedelta(seconds=1)
-    return [] if is_changed else last.get("errors") or submitted[0]["errors"]
+    return [] if is_changed else explain(last["code"], last.get("errors") or submitted[0]["errors"])
 
 
 def _find_time_left(submitted: Sequence[JsonMapping]) -> timedelta | None:

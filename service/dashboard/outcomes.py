@@ -4,6 +4,8 @@ The messages of the API are for programs, and some are fixed by the specificatio
 follows from the present state of the document, so that it is also true after a reload.
 """
 
+from collections.abc import Sequence
+
 from service.dashboard.operations import Answer
 from service.dashboard.pages import TEXTS, Notice
 from service.documents.states import LOCKED
@@ -45,6 +47,12 @@ def describe_failure(action: str, answer: Answer) -> str:
 
 def describe_not_sent(last: JsonMapping) -> str:
     """Return what has become of a submission that failed, before the errors that explain it."""
-    if last["status"] == "NotSent" and last["code"] in TEXT["not_sent"]:
-        return TEXT["not_sent"][last["code"]]
-    return TEXTS["documents"]["outcomes"][last["status"]]
+    general = TEXTS["documents"]["outcomes"][last["status"]]
+    if last["status"] != "NotSent" or last["code"] in FOR_OPERATOR:
+        return general
+    return TEXT["not_sent"].get(last["code"], general)
+
+
+def explain(code: str | None, errors: Sequence[JsonMapping]) -> Sequence[JsonMapping]:
+    """Return why a submission failed. A sentence replaces errors that are for the operator."""
+    return [{"message": f"{TEXT['not_sent'][code]}."}] if code in FOR_OPERATOR else errors

@@ -142,9 +142,8 @@ def _describe_failed(rows: Sequence[Record], may_write: bool) -> Iterator[Item]:
     for row in rows:
         place, at = _path_of(row), row["updated_at"]
         item = _make_item(row["status"], "bad", place, at=at, number=row["number"])
-        reasons = [error["message"] for error in json_codec.loads_own(row["errors"])][:3]
-        if row["code"] in outcomes.FOR_OPERATOR:
-            reasons = [f"{pages.TEXTS['outcomes']['not_sent'][row['code']]}."]
+        errors = outcomes.explain(row["code"], json_codec.loads_own(row["errors"]))
+        reasons = [error["message"] for error in errors[:3]]
         if row["kind"] != "consolidated_invoice" and row["code"] in CORRECTABLE and may_write:
             item = replace(item, path=f"{place}/edit", action=TEXTS["actions"]["edit"])
         yield replace(item, reasons=reasons)

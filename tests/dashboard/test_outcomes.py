@@ -114,6 +114,19 @@ async def test_a_submission_has_one_true_sentence(
     check_words(await member.read_words(place), reason)
 
 
+async def test_words_for_the_operator_are_replaced_on_pages_and_in_forms(
+    world: World, sign_in: SignIn
+) -> None:
+    member = await sign_in(world.site, "member")
+    place = f"/invoices/{await create_invoice(world.site)}"
+    await _hold(world)
+    await member.post(f"{place}/submit")
+    for path in ("/", place, f"{place}/edit"):
+        words = await member.read_words(path)
+        check_words(words, "because sending is on hold.")
+        assert "A restore." not in words
+
+
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
