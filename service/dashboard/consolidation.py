@@ -11,7 +11,7 @@ from service.dashboard.repetition import call_once
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.access import zone_of
-from service.http.forms import FORM, read_number
+from service.http.forms import FORM, read_decimal
 from service.json_types import JsonObject
 
 page = PAGES = Pages()
@@ -37,7 +37,7 @@ async def create_draft(request: web.Request) -> web.Response:
     body = {
         "type": kind,
         "month": month,
-        "code": code if (number := read_number(code, 17)) is None else number,
+        "code": read_decimal(code),
         "issueDateTime": datetime.now(zone_of(request)).isoformat(timespec="seconds"),
     }
     answer = await call_once(request, "POST", CONSOLIDATED.api, body)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import partial
 
 from aiohttp import web
@@ -201,6 +200,7 @@ async def show_document(
     )
     target = await read_target(request, record["id"]) if kind is NOTES else None
     currency = choose_currency(record.get("currency_code"), target)
+    rate = record.get("exchange_rate")
     sums = await offload(answer_bytes(request), money.compute_document, read_amounts(record))
     latest_errors = find_latest_errors(record, submitted)
     has_findings = bool(latest_errors or (checks and checks.errors))
@@ -214,7 +214,9 @@ async def show_document(
         etag=shown.headers["ETag"],
         target=target,
         currency=currency,
-        home=_compute_home(record, sums),
+        home=printing.convert_home(sums.payable, rate)
+        if rate and currency != HOME_CURRENCY
+        else None,
         number=str(record[kind.code]),
         sums=sums,
         lines=_describe_lines(record, sums, currency),
@@ -222,7 +224,7 @@ async def show_document(
         latest_errors=latest_errors,
         warnings=_choose_warnings(request, checks),
         failed=describe_not_sent(record["last_submission"]) if latest_errors else None,
-        submitting=await _describe_submitting(kind, request, record),
+        submitting=await _describe_submitting(request, record),
         notice=describe_notice(request.query.get("notice", ""), record, has_findings)
         or find_notice(request),
         checks=checks,
@@ -275,19 +277,12 @@ async def _read_notes(kind: Kind, request: web.Request) -> Sequence[JsonMapping]
     )
 
 
-async def _describe_submitting(kind: Kind, request: web.Request, record: JsonMapping) -> str | None:
+async def _describe_submitting(request: web.Request, record: JsonMapping) -> str | None:
     """Return what is known of a submission without outcome, or None for another document."""
     if record["status"] != "Submitting":
         return None
     row = await read_own(request, sql.submission_of_subject, document_id=record["id"])
     return describe_submitting(row["state"], row["is_held"])
-
-
-def _compute_home(record: JsonMapping, sums: money.Totals) -> Decimal | None:
-    """Return the amount to pay in MYR of a document in another currency, None without a rate."""
-    rate = record.get("exchange_rate")
-    is_foreign = (record.get("currency_code") or HOME_CURRENCY) != HOME_CURRENCY
-    return printing.convert_home(sums.payable, rate) if rate and is_foreign else None
 
 
 def find_latest_errors(

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -36,10 +36,8 @@ def amount(number: Decimal | int | str | None, currency: str = "") -> str:
     return f"{currency}\u00a0{text}" if currency else text
 
 
-def plain(number: Decimal | int | str | None) -> str:
+def plain(number: Decimal | int | str) -> str:
     """Return a number as it was given, with grouped digits and without trailing zeros."""
-    if number is None:
-        return NONE
     text = f"{Decimal(number):,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -49,11 +47,9 @@ def when(at: datetime | str | None, zone: ZoneInfo) -> Markup | str:
     return NONE if at is None else _write_instant(at, zone, ", %H:%M")
 
 
-def day(at: datetime | date | str | None, zone: ZoneInfo) -> Markup | str:
+def day(at: datetime | str, zone: ZoneInfo) -> Markup:
     """Return the day of an instant in the company's zone, with UTC on hover."""
-    if isinstance(at, date) and not isinstance(at, datetime):
-        return _write_day(at)
-    return NONE if at is None else _write_instant(at, zone)
+    return _write_instant(at, zone)
 
 
 def _write_instant(at: datetime | str, zone: ZoneInfo, clock: str = "") -> Markup:
@@ -72,18 +68,13 @@ def _write_day(at: date) -> str:
 
 
 def span(length: timedelta) -> str:
-    """Return a length of time in its two largest units, such as 3 h 20 min."""
-    minutes = int(length.total_seconds()) // 60
-    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
-    if days:
-        return f"{days} d {hours} h" if hours else f"{days} d"
-    if hours:
-        return f"{hours} h {rest} min" if rest else f"{hours} h"
-    return f"{rest} min"
+    """Return a length of time in hours and minutes, such as 3 h 20 min."""
+    hours, minutes = divmod(int(length.total_seconds()) // 60, 60)
+    return f"{hours} h {minutes} min"
 
 
-def count(number: int | None) -> str:
-    return NONE if number is None else f"{number:,}"
+def count(number: int) -> str:
+    return f"{number:,}"
 
 
 def month(text: str) -> str:
@@ -91,14 +82,11 @@ def month(text: str) -> str:
     return f"{date.fromisoformat(f'{text}-01'):%b %Y}"
 
 
-def listed_party(row: Row, kinds: Mapping[str, str] | None = None) -> str:
-    """Return the name of the other party of a document, or the month of a consolidated invoice.
-
-    `row` is one of a statement. `kinds` are the names of kinds of parties, for one without a name.
-    """
+def listed_party(row: Row) -> str:
+    """Return the name or the kind of the other party of a document in a list, or its month."""
     if row["month"]:
         return month(row["month"])
-    return row["party_name"] or (kinds or {}).get(row["party_type"]) or NONE
+    return row["party_name"] or TEXTS["form"]["party_types"].get(row["party_type"], NONE)
 
 
 def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:

@@ -96,9 +96,7 @@ def _read_numbering(request: web.Request, company: JsonMapping) -> JsonMapping:
     if (form := request.get(FORM)) is None:
         return company
     setting: JsonObject = {name: form.get(name, "") for name in PREFIXES}
-    digits = form.get(DIGITS, "").strip()
-    number = read_number(digits, 3)
-    setting[DIGITS] = digits if number is None else number  # The API reports a text.
+    setting[DIGITS] = read_decimal(form.get(DIGITS, "").strip())  # The API reports a text.
     setting[AUTO_SUBMIT] = AUTO_SUBMIT in form
     kind, rate = (form.get(name, "").strip() for name in TAX)
     first = [{"tax_type": kind, "tax_rate": read_decimal(rate)}] if kind or rate else []
