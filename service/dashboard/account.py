@@ -5,15 +5,14 @@ from functools import partial
 from aiohttp import web
 
 from service.dashboard import pages
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import redirect, render
 from service.dashboard.sessions import IDLE, LONGEST, PERSON, SESSION
 from service.db.statements import sql
 from service.errors import NotFound
 from service.http.access import run_shared
 from service.http.forms import FORM, read_number
 
-PAGES = Pages()
-page = partial(PAGES, right=PERSON)
+page = partial(pages.page, right=PERSON)
 
 PLACE = "/account"
 TEXTS = pages.TEXTS["account"]

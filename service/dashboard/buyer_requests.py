@@ -7,11 +7,9 @@ from aiohttp import web
 from service.dashboard.documents import read_page
 from service.dashboard.formats import TEXTS
 from service.dashboard.operations import SHOWN, Failed, call, read, read_tagged
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import page, redirect, render
 from service.dashboard.sessions import WRITE
 from service.http.forms import FORM
-
-page = PAGES = Pages()
 
 API = "/api/einvoice-requests"
 CHOICES = {"approve": "Approve", "reject": "Reject", "reopen": "Pending"}

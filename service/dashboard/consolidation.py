@@ -6,15 +6,13 @@ from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, read_next_code
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import page, redirect, render
 from service.dashboard.repetition import call_once
 from service.dashboard.sessions import WRITE
 from service.http import app_keys
 from service.http.access import zone_of
 from service.http.forms import FORM, read_decimal
 from service.json_types import JsonObject
-
-page = PAGES = Pages()
 
 USUAL = "CONSOLIDATED_INVOICE"  # type
 MOST_SHOWN = 200  # invoices that are left out

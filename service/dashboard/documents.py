@@ -36,7 +36,7 @@ from service.dashboard.outcomes import (
     describe_submitting,
     explain,
 )
-from service.dashboard.pages import Pages, find_notice, redirect, render
+from service.dashboard.pages import find_notice, page, redirect, render
 from service.dashboard.repetition import take_secrets
 from service.dashboard.sessions import ADMINISTER, SESSION, WRITE
 from service.db.statements import sql
@@ -48,8 +48,6 @@ from service.http.requests import or_not_found
 from service.json_types import JsonMapping, JsonObject, Row
 from service.offload import offload
 from service.schema import name_in_record
-
-page = PAGES = Pages()
 
 PER_PAGE = 25
 TEXTS = pages.TEXTS["documents"]

@@ -37,15 +37,13 @@ from service.dashboard.documents import (
     read_target,
 )
 from service.dashboard.operations import Answer, call, check, read, read_company, read_tagged
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import page, redirect, render
 from service.dashboard.repetition import call_once, find_created, form_key, give_key
 from service.dashboard.sessions import WRITE
 from service.documents import codes, money
 from service.errors import Conflict, KeyReused
 from service.http.access import zone_of
 from service.json_types import JsonMapping, JsonObject
-
-page = PAGES = Pages()
 
 TEXTS = pages.TEXTS["form"]
 _DATA: JsonObject = json_codec.load_data(__file__)

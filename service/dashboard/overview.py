@@ -14,7 +14,7 @@ from service.config import Config
 from service.dashboard import outcomes, pages
 from service.dashboard.documents import find_document
 from service.dashboard.operations import read_company
-from service.dashboard.pages import Pages, render
+from service.dashboard.pages import page, render
 from service.dashboard.sessions import ADMINISTER, READ, SESSION, WRITE
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -24,8 +24,6 @@ from service.http import app_keys
 from service.http.access import read_own_with
 from service.json_types import JsonMapping, JsonObject
 from service.submission.context import SUBMISSION_CONTEXT
-
-page = PAGES = Pages()
 
 TEXTS = pages.TEXTS["overview"]
 MOST_ROWS = 20  # of failed and of unclear documents

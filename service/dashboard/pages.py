@@ -1,7 +1,7 @@
 """Pages of the dashboard: their routes, sign-in, protection of forms, and rendering.
 
-A module with pages declares each with the decorator `page`, which its list makes. A page needs a
-session unless it is public, and a POST needs the form token of the person.
+A module with pages declares each with the decorator `page`. A page needs a session unless it is
+public, and a POST needs the form token of the person.
 
 A form of a person whose session has ended, or whose password is needed again, is carried: the
 fields are hidden in the form that asks for the password. Afterwards they are shown to the person
@@ -99,22 +99,24 @@ class Notice:
     kind: str
 
 
-class Pages(list[PageRoute]):
-    """The pages of a module. A call returns the decorator that adds the page of a handler."""
-
-    def __call__(
-        self, method: str, path: str, right: str | None = READ, is_stream: bool = False
-    ) -> Callable[[AnyHandler], AnyHandler]:
-
-        def declare(handler: AnyHandler) -> AnyHandler:
-            self.append(PageRoute(method, path, handler, right, is_stream=is_stream))
-            return handler
-
-        return declare
+#: The pages of all modules, which declare them when they are imported.
+PAGES: list[PageRoute] = []
 
 
-def make_routes(pages: list[PageRoute]) -> list[web.RouteDef]:
-    return [web.RouteDef(each.method, each.path, partial(_handle, each), {}) for each in pages]
+def page(
+    method: str, path: str, right: str | None = READ, is_stream: bool = False
+) -> Callable[[AnyHandler], AnyHandler]:
+    """Return the decorator that declares the page of a handler."""
+
+    def declare(handler: AnyHandler) -> AnyHandler:
+        PAGES.append(PageRoute(method, path, handler, right, is_stream=is_stream))
+        return handler
+
+    return declare
+
+
+def make_routes() -> list[web.RouteDef]:
+    return [web.RouteDef(each.method, each.path, partial(_handle, each), {}) for each in PAGES]
 
 
 async def _handle(page: PageRoute, request: web.Request) -> web.StreamResponse:

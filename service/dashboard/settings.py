@@ -14,7 +14,7 @@ from aiohttp import web
 
 from service.dashboard import people
 from service.dashboard.operations import Answer, Failed, call
-from service.dashboard.pages import PageRoute, redirect, render
+from service.dashboard.pages import PAGES, PageRoute, redirect, render
 from service.dashboard.repetition import call_once, show_secrets
 from service.dashboard.sessions import ADMINISTER, SESSION
 from service.http import app_keys
@@ -54,15 +54,14 @@ class Action:
     needs_password: bool = True
 
 
-def make_pages(path: str, template: str, read: Read, *actions: Action) -> list[PageRoute]:
-    """Return a page with its forms. `read` returns the values of its template."""
+def declare(path: str, template: str, read: Read, *actions: Action) -> None:
+    """Declare a page with its forms. `read` returns the values of its template."""
     show = partial(_show, template, read)
-    pages = [PageRoute("GET", _make_route(path), show, ADMINISTER)]
+    PAGES.append(PageRoute("GET", _make_route(path), show, ADMINISTER))
     for action in actions:
         place, handler = _make_route(path + action.path), partial(_act, path, show, action)
         return_to = path if action.needs_password else None
-        pages.append(PageRoute("POST", place, handler, ADMINISTER, return_to))
-    return pages
+        PAGES.append(PageRoute("POST", place, handler, ADMINISTER, return_to))
 
 
 def _make_route(path: str) -> str:

@@ -12,7 +12,7 @@ from service.dashboard.links import NewLink, insert_link
 from service.dashboard.operations import Answer
 from service.dashboard.repetition import run_once, take_secrets
 from service.dashboard.sessions import RIGHTS, SESSION
-from service.dashboard.settings import Action, FormRefusal, make_pages
+from service.dashboard.settings import Action, FormRefusal, declare
 from service.db.statements import sql
 from service.db.transactions import Owner
 from service.errors import NotFound
@@ -146,21 +146,19 @@ async def _remove_member(request: web.Request) -> None:
     await people.remove(database, company, user_id, by)
 
 
-PAGES = [
-    *make_pages(
-        KEYS,
-        "settings_keys.html",
-        _read_keys,
-        Action("", _create_key),
-        Action("/{id:[0-9A-Za-z]{12,15}}/revoke", _revoke_key, "revoked", needs_password=False),
-    ),
-    *make_pages(
-        PEOPLE,
-        "settings_people.html",
-        _read_people,
-        Action("", _invite, "role_given"),
-        Action("/{id}/role", _change_role, "role_given"),
-        Action("/{id}/link", _renew_link),
-        Action("/{id}/remove", _remove_member, "removed"),
-    ),
-]
+declare(
+    KEYS,
+    "settings_keys.html",
+    _read_keys,
+    Action("", _create_key),
+    Action("/{id:[0-9A-Za-z]{12,15}}/revoke", _revoke_key, "revoked", needs_password=False),
+)
+declare(
+    PEOPLE,
+    "settings_people.html",
+    _read_people,
+    Action("", _invite, "role_given"),
+    Action("/{id}/role", _change_role, "role_given"),
+    Action("/{id}/link", _renew_link),
+    Action("/{id}/remove", _remove_member, "removed"),
+)

@@ -4,10 +4,10 @@ from aiohttp import web
 
 from service.dashboard.documents import CONSOLIDATED, INVOICES, NOTES, read_next_code
 from service.dashboard.operations import Answer, read_company, read_tagged
-from service.dashboard.pages import TEXTS, PageRoute, redirect
+from service.dashboard.pages import TEXTS, page, redirect
 from service.dashboard.repetition import call_once
 from service.dashboard.sessions import ADMINISTER
-from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, make_pages
+from service.dashboard.settings import NO_REFUSAL, Action, FormRefusal, declare
 from service.db.statements import sql
 from service.documents import codes
 from service.http.access import read_own
@@ -117,19 +117,17 @@ async def _read_activity(request: web.Request) -> JsonMapping:
     return {"rows": rows, "older": rows[-1]["id"] if len(rows) == MOST_ENTRIES else None}
 
 
-PAGES = [
-    PageRoute("GET", "/settings", _go_to_profile, ADMINISTER),
-    *make_pages(
-        "/settings/profile",
-        "settings_profile.html",
-        _read_profile,
-        Action("", _save_profile, "saved", needs_password=False),
-    ),
-    *make_pages(
-        "/settings/numbers",
-        "settings_numbers.html",
-        _read_numbers,
-        Action("", _save_numbers, "saved", needs_password=False),
-    ),
-    *make_pages("/settings/activity", "settings_activity.html", _read_activity),
-]
+page("GET", "/settings", right=ADMINISTER)(_go_to_profile)
+declare(
+    "/settings/profile",
+    "settings_profile.html",
+    _read_profile,
+    Action("", _save_profile, "saved", needs_password=False),
+)
+declare(
+    "/settings/numbers",
+    "settings_numbers.html",
+    _read_numbers,
+    Action("", _save_numbers, "saved", needs_password=False),
+)
+declare("/settings/activity", "settings_activity.html", _read_activity)

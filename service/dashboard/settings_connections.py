@@ -13,7 +13,7 @@ from service.dashboard import pages
 from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any, read_tagged
 from service.dashboard.repetition import take_secrets
-from service.dashboard.settings import Action, FormRefusal, make_pages, operation
+from service.dashboard.settings import Action, FormRefusal, declare, operation
 from service.errors import ApiError, UnknownTin
 from service.http import app_keys
 from service.http.forms import FORM, NO_FORM, FormFields
@@ -117,50 +117,48 @@ def _read_credentials(form: FormFields) -> dict[str, str]:
     return {name: form.get(name, "").strip() for name in ("client_id", "client_secret")}
 
 
-PAGES = [
-    *make_pages(
-        WEBHOOKS,
-        "settings_webhooks.html",
-        _read_webhooks,
-        Action("", operation("POST", WEBHOOKS_API, _read_entries)),
+declare(
+    WEBHOOKS,
+    "settings_webhooks.html",
+    _read_webhooks,
+    Action("", operation("POST", WEBHOOKS_API, _read_entries)),
+)
+declare(
+    WEBHOOK,
+    "settings_webhook.html",
+    _read_webhook,
+    Action("", operation("PUT", WEBHOOK_API, _read_entries), "saved"),
+    Action("/enable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": True}), "saved"),
+    Action("/disable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": False}), "saved"),
+    Action("/rotate", operation("POST", ROTATE)),
+    Action("/delete", operation("DELETE", WEBHOOK_API), "webhook_deleted", WEBHOOKS),
+    Action(
+        DELIVERIES.replace("delivery_id", "delivery_id:[0-9]+"),
+        operation("POST", WEBHOOK_API + DELIVERIES),
+        "redelivered",
+        needs_password=False,
     ),
-    *make_pages(
-        WEBHOOK,
-        "settings_webhook.html",
-        _read_webhook,
-        Action("", operation("PUT", WEBHOOK_API, _read_entries), "saved"),
-        Action("/enable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": True}), "saved"),
-        Action("/disable", operation("PUT", WEBHOOK_API, lambda _: {"enabled": False}), "saved"),
-        Action("/rotate", operation("POST", ROTATE)),
-        Action("/delete", operation("DELETE", WEBHOOK_API), "webhook_deleted", WEBHOOKS),
-        Action(
-            DELIVERIES.replace("delivery_id", "delivery_id:[0-9]+"),
-            operation("POST", WEBHOOK_API + DELIVERIES),
-            "redelivered",
-            needs_password=False,
-        ),
+)
+declare(
+    "/settings/certificate",
+    "settings_certificate.html",
+    _read_certificate,
+    Action("", operation("PUT", CERTIFICATE_PATH, _read_new_certificate), "certificate_stored"),
+    Action("/remove", operation("DELETE", CERTIFICATE_PATH), "certificate_removed"),
+)
+declare(
+    "/settings/portal",
+    "settings_portal.html",
+    _read_portal,
+    Action("", _test_portal, "portal_works", needs_password=False),
+    Action(
+        "/credentials",
+        operation("PUT", CREDENTIALS_PATH, _read_credentials),
+        "portal_credentials_stored",
     ),
-    *make_pages(
-        "/settings/certificate",
-        "settings_certificate.html",
-        _read_certificate,
-        Action("", operation("PUT", CERTIFICATE_PATH, _read_new_certificate), "certificate_stored"),
-        Action("/remove", operation("DELETE", CERTIFICATE_PATH), "certificate_removed"),
+    Action(
+        "/credentials/remove",
+        operation("DELETE", CREDENTIALS_PATH),
+        "portal_credentials_removed",
     ),
-    *make_pages(
-        "/settings/portal",
-        "settings_portal.html",
-        _read_portal,
-        Action("", _test_portal, "portal_works", needs_password=False),
-        Action(
-            "/credentials",
-            operation("PUT", CREDENTIALS_PATH, _read_credentials),
-            "portal_credentials_stored",
-        ),
-        Action(
-            "/credentials/remove",
-            operation("DELETE", CREDENTIALS_PATH),
-            "portal_credentials_removed",
-        ),
-    ),
-]
+)

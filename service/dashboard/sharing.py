@@ -13,7 +13,7 @@ from service.dashboard.document_form import Form, build_body, read_fields
 from service.dashboard.documents import INVOICES, KINDS, Kind, find_document
 from service.dashboard.editing import PARTY
 from service.dashboard.operations import Failed, call, pass_through, read_company
-from service.dashboard.pages import Pages, redirect, render
+from service.dashboard.pages import page, redirect, render
 from service.dashboard.repetition import (
     call_once,
     find_created,
@@ -33,8 +33,6 @@ from service.http.forms import FORM
 from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
-
-page = PAGES = Pages()
 
 PER_MINUTE = 60  # of the public pages, for one address
 REQUESTS = "/api/einvoice-requests"

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link, Role
-from service.dashboard.pages import FORM_KEY, FORM_TOKEN, Pages, local_path, redirect, render
+from service.dashboard.pages import FORM_KEY, FORM_TOKEN, local_path, page, redirect, render
 from service.dashboard.passwords import find_weakness, hash_password, matches_hash
 from service.dashboard.sessions import (
     NO_COMPANY,
@@ -33,8 +33,6 @@ from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.json_types import JsonMapping
 from service.offload import offload, run_in_thread
-
-page = PAGES = Pages()
 
 #: Tries of passwords in this process: of one person from one network, and of one client address.
 TRIES = web.AppKey("sign_in_tries", RateLimiter)

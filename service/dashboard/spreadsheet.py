@@ -28,15 +28,13 @@ from service.dashboard.documents import (
 )
 from service.dashboard.formats import listed_party
 from service.dashboard.operations import read
-from service.dashboard.pages import Pages
+from service.dashboard.pages import page
 from service.db.statements import sql
 from service.documents import codes, money, printing
 from service.documents.ubl import parties
 from service.http.access import read_own, zone_of
 from service.http.responses import accepts_gzip
 from service.json_types import JsonObject
-
-page = PAGES = Pages()
 
 MOST_ROWS = 10_000
 PART_ROWS = 200  # that one statement reads

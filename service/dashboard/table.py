@@ -1,8 +1,8 @@
-"""The table of all pages."""
+"""The table of all pages, which their modules declare when they are imported."""
 
 from aiohttp import web
 
-from service.dashboard import (
+from service.dashboard import (  # noqa: F401
     account,
     buyer_requests,
     consolidation,
@@ -18,24 +18,7 @@ from service.dashboard import (
     spreadsheet,
 )
 
-#: The modules with pages.
-MODULES = (
-    sharing,
-    sign_in,
-    account,
-    overview,
-    editing,
-    consolidation,
-    documents,
-    buyer_requests,
-    settings_company,
-    settings_access,
-    settings_connections,
-    spreadsheet,
-)
-
 
 def make_page_routes() -> list[web.RouteDef]:
-    declared = [page for module in MODULES for page in module.PAGES]
     assets = web.RouteDef("GET", "/assets/{version}/{name}", pages.get_asset, {})
-    return [*pages.make_routes(declared), assets]
+    return [*pages.make_routes(), assets]

@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from service.config import read_config
 from service.dashboard.sessions import ADMINISTER, PERSON, READ, WRITE
-from service.dashboard.table import MODULES, make_page_routes
+from service.dashboard.table import make_page_routes, pages
 from tests.api_invoices import create_delivery, create_invoice, create_one_of_each
 from tests.api_requests import create_record, expect, request_json
 from tests.conftest import Client, StartService, make_company
@@ -112,8 +112,7 @@ async def test_every_form_needs_its_token(admin: Visitor, site: Client) -> None:
 def test_every_form_of_the_settings_needs_a_recent_password() -> None:
     without = {
         _PART.sub(r"{\1}", page.path)
-        for module in MODULES
-        for page in module.PAGES
+        for page in pages.PAGES
         if page.method == "POST" and page.right == ADMINISTER and page.return_to is None
     }
     assert without == NO_PASSWORD

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service import json_codec
 from service.dashboard.repetition import KEY
-from service.dashboard.table import MODULES
+from service.dashboard.table import pages
 from service.http.tokens import make_token
 from tests.growth.door import FIELD_LIMIT, HEADER_LIMIT, PUBLIC_LIMIT, SESSION_LIMIT, Door
 from tests.growth.installation import Installation, Request
@@ -96,8 +96,7 @@ class Route:
 def list_routes() -> list[Route]:
     return [
         Route(page.method, canonical, page.right is None, pattern)
-        for module in MODULES
-        for page in module.PAGES
+        for page in pages.PAGES
         for canonical, pattern in [_parse_path(page.path)]
     ]
 
