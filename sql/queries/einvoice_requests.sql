@@ -100,8 +100,9 @@ select counted.total, page.id,
 -- Return a page as einvoice_request_page does, with filters and a sort order.
 with page as materialized (
   select total, id, place
-    from search_einvoice_requests(:company_id, :filters::jsonb, :sort, :per_page, :offset)
-         with ordinality as found (total, id, place)
+    from document_search(:company_id, 'einvoice_request', :filters::jsonb, :sort, :per_page,
+                         :offset)
+         with ordinality as found (total, is_exact, id, place)
 )
 select page.total, page.id,
        case when (select sum((select e.bytes + coalesce(octet_length(e.metadata::text), 0)

@@ -21,7 +21,10 @@ declare
   found text;
   described bigint[] :=
     case when filters ? 'metadata'
-         then metadata_matching(for_company, 'documents', filters -> 'metadata') end;
+         then metadata_matching(
+                for_company,
+                case of_kind when 'einvoice_request' then 'einvoice_requests' else 'documents' end,
+                filters -> 'metadata') end;
   kept bigint :=  -- The total of these filters is kept in record_counts.
     case when filters - '{status,type,count_to,after}'::text[] = '{}'
          then (select coalesce(sum(n.live), 0)
@@ -40,7 +43,7 @@ begin
     return query select kept, true, null::bigint;
     return;
   end if;
-  if filters ?| array['query', 'buyer_tin'] then
+  if of_kind <> 'einvoice_request' and filters ?| array['query', 'buyer_tin'] then
     -- The newest matches are enough for the count, and those after the cursor for the page.
     matching := documents_matching(
       for_company, of_kind, filters, described, case when sort_order = '-id' then most end, null);
@@ -72,8 +75,8 @@ begin
     using for_company, of_kind, present, described, matching, per_page, skipped, kept, most, after;
 end $$;
 comment on function document_search is
-  'A page of the documents of a kind that match filters, in a sort order: rows of the total and an '
-  'id. An empty page is a row with the total alone. The total is maintained for filters by status '
-  'and type, else it is counted: all matches, or with count_to about so many. is_exact is false '
-  'if there are more. With the filter `after`, an id, the page has the first ones after this id; '
-  'the total includes those before it.';
+  'A page of the documents of a kind, or of the e-invoice requests, that match filters, in a sort '
+  'order: rows of the total and an id. An empty page is a row with the total alone. The total is '
+  'maintained for filters by status and type, else it is counted: all matches, or with count_to '
+  'about so many. is_exact is false if there are more. With the filter `after`, an id, the page '
+  'has the first ones after this id; the total includes those before it.';

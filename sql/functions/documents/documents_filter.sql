@@ -5,7 +5,11 @@ declare
   has_one_status boolean := strpos(filters ->> 'status', ',') = 0;
 begin
   return
-    case when sorted in ('id', 'updated_at')
+    case when of_kind = 'einvoice_request'
+         then 'from einvoice_requests s'
+              ' cross join lateral (select s.id, s.invoice_code, s.buyer) d'
+              ' where s.company_id = $1 and s.deleted_at is null'
+         when sorted in ('id', 'updated_at')
               and filters - '{status,updated_from,updated_to,count_to,after}'::text[] = '{}'
          then 'from document_states s cross join lateral (select s.id) d'
               ' where s.company_id = $1 and s.kind = $2 and s.deleted_at is null'
@@ -40,6 +44,11 @@ begin
                          ' then true else false end'),
            ('reference', 'd.reference = %s'),
            ('metadata', 'd.id = any ($4)'),
+           ('query', case when of_kind = 'einvoice_request'
+                          then '(lower(d.invoice_code) = lower(%1$s)'
+                               ' or search_text(%1$s) <> '''''
+                               ' and position('' '' || search_text(%1$s)'
+                               ' in '' '' || searched_party(d.buyer::json)) > 0)' end),
            -- A long array must not be a condition of the inner index scan of their join.
            ('matching', case when needs_states then 's.id = any ($5)'
                              else 'd.id = any ($5)' end)) each (name, condition)
@@ -47,9 +56,10 @@ begin
 end $$;
 comment on function documents_filter is
   'The text of a query from its `from` on: the documents d of a kind that match the filters of a '
-  'list other than the search text. Its parameters: $1 the company, $2 the kind, $3 the filters, '
-  '$4 the ids of the documents with the metadata, $5 those that a search has found, if the filters '
-  'have the name `matching`. The buyer is that of n: the document, or the invoice that a note '
-  'adjusts. The states s are there if a filter needs them; where filters and order need nothing '
-  'else, d has only the id. `sorted` is the member that sorts, or null. A text with the conditions '
-  'of the present filters alone is planned in half the time of one with all.';
+  'list other than the search text, or the e-invoice requests that match all filters. Its '
+  'parameters: $1 the company, $2 the kind, $3 the filters, $4 the ids of the records with the '
+  'metadata, $5 those of the documents that a search has found, if the filters have the name '
+  '`matching`. The buyer is that of n: the document, or the invoice that a note adjusts. The '
+  'states s are there if a filter needs them; where filters and order need nothing else, d has '
+  'only the id. `sorted` is the member that sorts, or null. A text with the conditions of the '
+  'present filters alone is planned in half the time of one with all.';
