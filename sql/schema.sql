@@ -556,7 +556,6 @@ create table einvoice_requests (
   constraint einvoice_requests_link foreign key (company_id, link_id) references document_links(company_id, id),
   constraint einvoice_requests_pkey primary key (company_id, id)
 );
-create index einvoice_requests_by_id on einvoice_requests using btree (company_id, id) where (deleted_at is null);
 create index einvoice_requests_by_link on einvoice_requests using btree (company_id, link_id) where (link_id is not null);
 create index einvoice_requests_by_status on einvoice_requests using btree (company_id, status, id) where (deleted_at is null);
 create trigger counted_changed after update on einvoice_requests for each row when (((old.status is distinct from new.status) or (old.deleted_at is distinct from new.deleted_at))) execute function count_record('einvoice_request');

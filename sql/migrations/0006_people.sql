@@ -181,8 +181,6 @@ create table einvoice_requests (
   constraint einvoice_requests_link
     foreign key (company_id, link_id) references document_links (company_id, id)
 );
-create index einvoice_requests_by_id on einvoice_requests (company_id, id)
-  where deleted_at is null;
 create index einvoice_requests_by_status on einvoice_requests (company_id, status, id)
   where deleted_at is null;
 call keep_apart('einvoice_requests', 'select, insert, update', has_secrets => true);
