@@ -6,10 +6,9 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ SECRET_KEY_BYTES = 32
 SILENCE_SECONDS = 45  # The default of DATABASE_SILENCE_SECONDS.
 #: Parameters of a URL of PostgreSQL that name a file.
 DATABASE_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAKE_SECRET_KEY = (
     "Make one with: python3 -c "
@@ -38,7 +38,7 @@ class ConfigError(OperatorError):
 
 
 class Parser(NamedTuple):
-    """A type of values: `read` raises ValueError, `allowed` describes the valid texts.
+    """A type of values: `read` raises an error for a text that is not what `allowed` says.
 
     The text of a secret can be in a file, which the variable with the suffix _FILE names.
     """
@@ -69,30 +69,22 @@ def _setting(variable: str, parser: Parser, default: str = "", needs: tuple[str,
     return field(metadata={"setting": Setting(variable, default, parser, needs)})
 
 
-def _flag(value: str) -> bool:
-    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if value.lower() not in words:
-        raise ValueError("must be true or false")
-    return words[value.lower()]
-
-
 def _integer(low: int, high: int) -> Parser:
     def read(value: str) -> int:
         if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
+            raise ValueError
         return int(value)
 
-    return Parser(read, f"{low} to {high}")
+    return Parser(read, f"a whole number from {low} to {high}")
 
 
 def _number(
     allowed: str, low: str, high: int, make: Callable[[Decimal], object] = Decimal
 ) -> Parser:
     def read(value: str) -> object:
-        with suppress(InvalidOperation):  # No text of a number, or NaN.
-            if Decimal(low) <= (number := Decimal(value)) <= high:
-                return make(number)
-        raise ValueError(f"must be a number: {allowed}")
+        if not Decimal(low) <= (number := Decimal(value)) <= high:
+            raise ValueError
+        return make(number)
 
     return Parser(read, allowed)
 
@@ -103,36 +95,20 @@ def _span(number: Decimal) -> timedelta:
 
 def _one_of(*allowed: str) -> Parser:
     """Return the type of some words. The empty one is not shown."""
-    shown = [word for word in allowed if word]
-
-    def read(value: str) -> str:
-        if value not in allowed:
-            raise ValueError("must be one of " + ", ".join(shown))
-        return value
-
-    return Parser(read, ", ".join(f"`{word}`" for word in shown))
-
-
-def _zone(value: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(value)
-    except (KeyError, ValueError, OSError):
-        raise ValueError("must be a time zone, like Asia/Kuala_Lumpur") from None
+    words = {word: word for word in allowed}
+    return Parser(words.__getitem__, "one of " + ", ".join(filter(None, allowed)))
 
 
 def _secret_key(value: str) -> bytes:
-    try:
-        key = base64.b64decode(value, validate=True)
-    except ValueError:
-        key = b"?"
+    key = base64.b64decode(value, validate=True)
     if len(key) not in (0, SECRET_KEY_BYTES):
-        raise ValueError(f"must be {SECRET_KEY_BYTES} random bytes in base64. {MAKE_SECRET_KEY}")
+        raise ValueError
     return key
 
 
 def _cell(value: str) -> str:
     if value and not re.fullmatch("[a-z][a-z0-9]{0,2}", value):
-        raise ValueError("must be a letter and up to two letters or digits, in lower case")
+        raise ValueError
     return value
 
 
@@ -148,22 +124,19 @@ def _database_url(value: str) -> str:
         port is None or re.fullmatch("[0-9]+", port[1]) for port in ports
     )
     if value and not is_valid:
-        raise ValueError("must have the form postgresql://user:password@host:port/database")
+        raise ConfigError(f"must have the form {DATABASE.allowed}")
     for name, path in parse_qsl(urlsplit(value).query):
         if name in DATABASE_FILES and not os.access(path, os.R_OK):
-            raise ValueError(f"names a file that cannot be read: {name}={path}")
+            raise ConfigError(f"names a file that cannot be read: {name}={path}")
     return value
 
 
 def _base_url(value: str) -> str:
     """Return an address with a host, a valid port if any, and no query."""
-    try:
-        parts = urlsplit(value)
-        is_valid = parts.hostname and parts.port != 0 and re.fullmatch(r"https?://[^\s?#]+", value)
-    except ValueError:  # The port is no number, or too large.
-        is_valid = False
+    parts = urlsplit(value)
+    is_valid = parts.hostname and parts.port != 0 and re.fullmatch(r"https?://[^\s?#]+", value)
     if value and not is_valid:
-        raise ValueError("must be an address with a host, like https://host or http://host:8080")
+        raise ValueError
     return value.rstrip("/")
 
 
@@ -171,25 +144,26 @@ def _networks(value: str) -> tuple[Network, ...]:
     try:
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
     except ValueError as error:
-        raise ValueError(f"must be addresses and networks, separated by commas: {error}") from None
+        raise ConfigError(f"must be {NETWORKS.allowed}: {error}") from None
 
 
 TEXT, HOST = Parser(str, "text"), Parser(str, "address")
 SECRET = Parser(str, "text", is_secret=True)
-CELL = Parser(_cell, "a letter, and up to two letters or digits")
-DATABASE = Parser(_database_url, "URL", is_secret=True)
-NETWORKS = Parser(_networks, "addresses and networks")
-BASE_URL = Parser(_base_url, "URL")
+CELL = Parser(_cell, "a letter and up to two letters or digits, in lower case")
+DATABASE = Parser(_database_url, "postgresql://user:password@host:port/database", is_secret=True)
+NETWORKS = Parser(_networks, "addresses and networks, separated by commas")
+BASE_URL = Parser(_base_url, "an address with a host, like https://host or http://host:8080")
 PATH = Parser(_path, "path")
 PORT, COUNT = _integer(0, 65535), _integer(0, 10**7)
-FLAG = Parser(_flag, "`true`, `false`")
-SPAN = _number("seconds, from 0.001", "0.001", 10**7, _span)
-SECONDS = _number("seconds, from 0.001", "0.001", 10**7, float)
-HALF_MINUTE = _number("seconds, 0 to 30", "0", 30, float)
-FIVE_MINUTES = _number("seconds, 0 to 300", "0", 300, float)
-RATE, SCALE = _number("0 to 1000", "0", 1000), _number("above 0, at most 1", "1E-9", 1)
-ZONE = Parser(_zone, "IANA name")
-KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} bytes in base64", is_secret=True)
+FLAG = Parser(lambda value: FLAGS[value.lower()], "true or false")
+SPAN = _number("a number of seconds, from 0.001", "0.001", 10**7, _span)
+SECONDS = _number("a number of seconds, from 0.001", "0.001", 10**7, float)
+HALF_MINUTE = _number("a number of seconds from 0 to 30", "0", 30, float)
+FIVE_MINUTES = _number("a number of seconds from 0 to 300", "0", 300, float)
+RATE = _number("a number from 0 to 1000", "0", 1000)
+SCALE = _number("a number above 0, at most 1", "1E-9", 1)
+ZONE = Parser(ZoneInfo, "a time zone, like Asia/Kuala_Lumpur")
+KEY = Parser(_secret_key, f"{SECRET_KEY_BYTES} random bytes in base64", is_secret=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # Logs and tracebacks must not show secrets.
@@ -377,8 +351,11 @@ def read_config(environ: Mapping[str, str] = os.environ) -> Config:
         try:
             text = _read_text(setting, environ) or setting.default
             values[name] = setting.parser.read(text)
-        except ValueError as error:
+        except ConfigError as error:
             errors.append(f"{setting.variable} {error}")
+        except (ValueError, LookupError, ArithmeticError, OSError):
+            hint = f". {MAKE_SECRET_KEY}" if setting.parser is KEY else ""
+            errors.append(f"{setting.variable} must be {setting.parser.allowed}{hint}")
     errors += _missing(values)
     if errors:
         raise ConfigError("\n".join(errors))
@@ -393,13 +370,13 @@ def _read_text(setting: Setting, environ: Mapping[str, str]) -> str:
     if not path:
         return text
     if text:
-        raise ValueError(f"and {setting.file_variable} must not both be set")
+        raise ConfigError(f"and {setting.file_variable} must not both be set")
     try:
         return Path(path).read_text("utf-8").strip()
     except OSError as error:
-        raise ValueError(f"cannot be read from {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot be read from {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"cannot be read from {path}: it is not UTF-8 text") from None
+        raise ConfigError(f"cannot be read from {path}: it is not UTF-8 text") from None
 
 
 def _missing(values: Mapping[str, object]) -> Iterator[str]:
