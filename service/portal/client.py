@@ -5,8 +5,8 @@ import copy
 import io
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from service import json_codec
 from service.config import Config
 from service.portal import listings, responses
 from service.portal.documents import Document
-from service.portal.errors import LoginRefused, PortalError, TruncatedListing, Unclear
+from service.portal.errors import LoginRefused, PortalError, Throttled, TruncatedListing, Unclear
 from service.portal.listings import Listing, ListingPage, RetryPage
 from service.portal.logins import Login, RateLimiter, RefusedLogins, Tokens
 from service.portal.responses import PortalResponse, SubmissionReceipt
@@ -29,6 +29,9 @@ __all__ = ["Portal", "portal_session"]
 
 #: Writes the request of a connected submission, after a check, and returns the receipt.
 Send = Callable[[Callable[[], None]], Awaitable[SubmissionReceipt]]
+
+#: Called for each request that the portal throttled or the rate limiter held.
+NoteThrottled = Callable[[Throttled], Awaitable[None]]
 
 T = TypeVar("T")
 
@@ -58,6 +61,7 @@ class Portal(Transport):
         self._tokens = Tokens(self._request_token, rate_limiter, refusals, clock)
         self._retry_page: RetryPage | None = None
         self._own: Login | None = None  # of the company that this client is for
+        self._note_throttled: NoteThrottled | None = None
 
     def through(
         self, rate_limiter: RateLimiter | None, refusals: RefusedLogins | None = None
@@ -77,13 +81,14 @@ class Portal(Transport):
         other._retry_page = retry_page
         return other
 
-    def for_company(self, own: Login | None) -> "Portal":
+    def for_company(self, own: Login | None, note_throttled: NoteThrottled) -> "Portal":
         """Return a client that uses a company's own credentials, if it has any.
 
         It never changes them, so that all requests of a flow are made with the same ones.
+        `note_throttled` is awaited before a Throttled is raised.
         """
         other = copy.copy(self)
-        other._own = own
+        other._own, other._note_throttled = own, note_throttled
         return other
 
     def login_for(self, tin: str) -> Login:
@@ -101,13 +106,13 @@ class Portal(Transport):
 
     async def log_in(self, tin: str) -> None:
         """Log in, also with a valid token. Raises Throttled, LoginRefused or NotSent."""
-        with self._naming_client(tin) as login:
+        async with self._naming_client(tin) as login:
             self._tokens.drop(login)
             await self._tokens.get(tin, login)
 
     async def ready(self, tin: str) -> None:
         """Obtain a token and a rate-limit slot, so that the next submission waits for neither."""
-        with self._naming_client(tin) as login:
+        async with self._naming_client(tin) as login:
             await self._tokens.get(tin, login)
             await self._tokens.admit("submit", tin, login)
 
@@ -328,7 +333,7 @@ class Portal(Transport):
         A 401 means that the request was not processed: it is repeated once with a new token. A 401
         to the new token too is a refused login.
         """
-        with self._naming_client(request.tin) as login:
+        async with self._naming_client(request.tin) as login:
             response = await self._send(request, login)
             if response.status == 401:
                 response = await self._send(request, login, is_repeated=True)
@@ -371,14 +376,16 @@ class Portal(Transport):
         request = Request(tin, "login", "POST")
         return await self._exchange(request, url, headers=headers, data=form)
 
-    @contextmanager
-    def _naming_client(self, tin: str) -> Iterator[Login]:
-        """Yield the login for a taxpayer, and name the company's own client in its errors."""
+    @asynccontextmanager
+    async def _naming_client(self, tin: str) -> AsyncIterator[Login]:
+        """Yield the login for a taxpayer. Name the company's own client in its errors."""
         login = self.login_for(tin)
         try:
             yield login
         except PortalError as error:
             error.own_client_id = login.client_id if login.is_own else None
+            if self._note_throttled and isinstance(error, Throttled):
+                await self._note_throttled(error)
             raise
 
 

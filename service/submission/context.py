@@ -18,7 +18,8 @@ from service.db.transactions import Database
 from service.errors import make_reason
 from service.portal.client import Portal
 from service.portal.clock import MOST_APART, ClockReading
-from service.portal.errors import Held, PortalError, Throttled
+from service.portal.errors import Held, Throttled
+from service.portal.logins import Login
 from service.submission.machine.state_machine import NOTHING_SENT
 from service.submission.machine.types import Error
 from service.submission.signers import Signers
@@ -97,13 +98,16 @@ class SubmissionContext:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def apply_throttle(self, error: PortalError) -> None:
+    def portal_for(self, own: Login | None) -> Portal:
+        """Return the client of the portal for a company, which may have a client of its own."""
+        return self.shared_portal.for_company(own, self._note_throttled)
+
+    async def _note_throttled(self, error: Throttled) -> None:
         """After a 429, pause its operation for every process that shares the client id.
 
-        Other errors have no effect. The work of other companies continues while a company's own
-        client is paused.
+        The work of other companies continues while a company's own client is paused.
         """
-        if not isinstance(error, Throttled) or error.operation is None:
+        if error.operation is None:
             return
         if not isinstance(error, Held):
             await self.database.call(

@@ -42,7 +42,7 @@ async def sign_in(context: SubmissionContext, company_id: int) -> CompanyContext
     It has the company's portal credentials as they are now, so that no flow mixes two logins.
     """
     own = await load(context.database, context.config, company_id)
-    return CompanyContext(**vars(context), portal=context.shared_portal.for_company(own))
+    return CompanyContext(**vars(context), portal=context.portal_for(own))
 
 
 async def load(database: Database, config: Config, company_id: int) -> Login | None:
@@ -84,7 +84,7 @@ async def check_login(context: SubmissionContext, login: Login) -> None:
     Raises BadRequest if the portal refuses them, TooManyRequests, and Unavailable if it does not
     respond in time.
     """
-    portal = context.shared_portal.for_company(login)
+    portal = context.portal_for(login)
     try:
         async with asyncio.timeout(context.config.submit_wait):
             await portal.log_in(login.own_tin or "")
@@ -94,7 +94,6 @@ async def check_login(context: SubmissionContext, login: Login) -> None:
             message, retry_after(error.retry_after or NO_DELAY), code=REFUSED_CODE
         ) from None
     except Throttled as error:
-        await context.apply_throttle(error)
         raise TooManyRequests(CROWDED, retry_after(error.retry_after)) from None
     except (PortalError, TimeoutError):
         wait = retry_after(context.config.portal_retry)

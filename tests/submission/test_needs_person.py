@@ -141,6 +141,16 @@ async def test_an_unreachable_portal_prevents_manual_resolution(
     await stuck.refuse(None, "The portal request failed")
 
 
+async def test_a_throttled_manual_resolution_pauses_the_operation(
+    make_stuck: MakeStuck, sandbox: Sandbox, owner: asyncpg.Connection
+) -> None:
+    stuck = await make_stuck("drop")
+    await sandbox.fault("search", "throttle", retry_after=600)
+    await stuck.refuse(None, "The portal request failed")
+    paused = "select operation from portal_buckets where paused_until > clock_timestamp()"
+    assert await owner.fetchval(paused) == "search"
+
+
 async def change_document(
     owner: asyncpg.Connection, submission: int, change: Callable[[str], str]
 ) -> None:

@@ -21,8 +21,7 @@ from service.documents.kind import DocumentKind
 from service.errors import ApiError, BadRequest, Conflict, Forbidden, ValidationError, violation
 from service.json_types import Row
 from service.loops import wait_for_event
-from service.portal.documents import Document
-from service.portal.errors import NotSent, PortalError
+from service.portal.errors import NotSent
 from service.submission import store
 from service.submission.context import Claim, CompanyContext, SubmissionContext
 from service.submission.locked_documents import lock_document
@@ -199,7 +198,8 @@ async def run(
     own = await sign_in(context, claim.company_id)
     state = new or CancellationState(doc["now"], doc["cancel_sent_by"], doc["cancel_reads"])
     send = partial(_send, own, doc, send_until) if new else None
-    state, result = await rules.resolve(state, send, partial(_read, own, doc), context.config)
+    read = partial(own.portal.details, doc["tin"], doc["uuid"])
+    state, result = await rules.resolve(state, send, read, context.config)
     return await _write(context, claim, state, result)
 
 
@@ -215,19 +215,8 @@ async def _send(context: CompanyContext, doc: CancellationRow, send_until: float
         await context.portal.cancel(
             doc["tin"], doc["uuid"], doc["cancel_reason"], before_bytes=check_claim
         )
-    except PortalError as error:
-        await context.apply_throttle(error)
-        raise
     finally:
         failpoints.reach("after_cancel_answer")
-
-
-async def _read(context: CompanyContext, doc: CancellationRow) -> Document:
-    try:
-        return await context.portal.details(doc["tin"], doc["uuid"])
-    except PortalError as error:
-        await context.apply_throttle(error)
-        raise
 
 
 async def _write(

@@ -124,18 +124,9 @@ async def compare_claimed(
             async with running(_look_up_meanwhile(contexts[UNKNOWN], own_claim)):
                 await compare(_make_patient(context), company_id, own_claim=own_claim)
     except (ComparisonStopped, PortalError) as why:
-        return await _accept_failure(context, company_id, why)
+        log.info("comparison company=%d: %s", company_id, why)
+        return not isinstance(why, NotSent)  # the portal cannot be reached for others either
     return True
-
-
-async def _accept_failure(
-    context: SubmissionContext, company_id: int, why: ComparisonStopped | PortalError
-) -> bool:
-    """Log why a comparison has ended early. Return whether another one can begin at once."""
-    log.info("comparison company=%d: %s", company_id, why)
-    if isinstance(why, PortalError):
-        await context.apply_throttle(why)
-    return not isinstance(why, NotSent)  # the portal cannot be reached for others either
 
 
 async def _look_up_meanwhile(context: SubmissionContext, own_claim: ComparisonClaim) -> None:
@@ -145,7 +136,7 @@ async def _look_up_meanwhile(context: SubmissionContext, own_claim: ComparisonCl
         try:
             await _look_up(context, own_claim)
         except (ComparisonStopped, PortalError) as why:
-            await _accept_failure(context, own_claim.company_id, why)
+            log.info("comparison company=%d: %s", own_claim.company_id, why)
         except Exception as error:
             log.error("look-up company=%d: %s", own_claim.company_id, describe_or_trace(error))
 
@@ -404,7 +395,6 @@ async def _retry_page(context: SubmissionContext, error: PortalError, failures: 
     meanwhile.
     """
     if isinstance(error, Throttled):
-        await context.apply_throttle(error)
         wait = error.retry_after
         if error.own_client_id is not None and (
             failures > MOST_FAILURES or wait > OWN_CLIENT_PATIENCE

@@ -254,7 +254,6 @@ class _Prover:
             )
             return there.content or ""
         except Throttled as why:
-            await self.context.apply_throttle(why)
             self.throttled = why
             raise
 

@@ -64,7 +64,7 @@ async def _read(
         try:
             shown = await context.portal.submission(submission.tin, submission.submission_uid)
         except PortalError as why:
-            failure = await _describe_failure(context, why, "submission")
+            failure = _describe_failure(why, "submission")
         else:
             await record_odd_rows(context, claim.company_id, submission.tin, "submission", shown)
             return shown
@@ -103,19 +103,14 @@ async def _search_numbers(
             shown.odd.extend(listing.odd)
             is_found = is_found or any(there.uuid in uuids for there in listing)
             is_searched = True
-    except Throttled as why:
-        await context.apply_throttle(why)
-    except PortalError:
-        is_searched = False
+    except PortalError as why:
+        is_searched = is_searched and isinstance(why, Throttled)
     await record_odd_rows(context, claim.company_id, submission.tin, "search", shown)
     return shown if is_found else replace(failure, searched=is_searched)
 
 
-async def _describe_failure(
-    context: SubmissionContext, why: PortalError, operation: str
-) -> StatesUnavailable:
-    """Return the event for a failed request, after applying the pause that the portal asked for."""
-    await context.apply_throttle(why)
+def _describe_failure(why: PortalError, operation: str) -> StatesUnavailable:
+    """Return the event for a failed request."""
     is_unknown = isinstance(why, Refused) and why.is_missing
     return replace(
         make_failure(StatesUnavailable, why, operation),
@@ -152,7 +147,7 @@ async def _find_changes(
                 changes.append(change)
                 duplicates.update({doc.id: first} if first else {})
         except PortalError as why:
-            later = await _describe_failure(context, why, "details")
+            later = _describe_failure(why, "details")
             if isinstance(why, Throttled):
                 break
             if there and submission.possibly_received and _is_overdue(context, submission, there):

@@ -308,8 +308,7 @@ class UnknownOutcomes:
         self.receipts_left -= 1
         try:
             listing = await self.context.portal.submission(self.tin, uid)
-        except Throttled as why:  # the other receipts are left to the next comparison
-            await self.context.apply_throttle(why)
+        except Throttled:  # the other receipts are left to the next comparison
             self.receipts_left = 0
             return Listing()
         except PortalError as why:

@@ -169,7 +169,7 @@ class ConnectionCheck:
     async def _check_operator_login(self) -> CheckStep:
         if not self._can_request:
             return CheckStep("login", "skipped", NO_REQUESTS)
-        problem = await self._log_in(self._context.shared_portal, "", None, CHECK_CREDENTIALS)
+        problem = await self._log_in(self._context.portal_for(None), "", None, CHECK_CREDENTIALS)
         accepted = "The portal accepts PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET."
         return _judge("login", problem, accepted)
 
@@ -213,7 +213,7 @@ class ConnectionCheck:
             return CheckStep(name, "ok", text)
         action = CHECK_APPOINTMENT.format(tin=company.tin)
         action = WHAT_THE_COMPANY_DOES if company.own else action
-        portal = self._context.shared_portal.for_company(company.own)
+        portal = self._context.portal_for(company.own)
         owner = company.id if company.own else None
         problem = await self._log_in(portal, company.tin, owner, action)
         return _judge(name, problem, f"The portal accepts a login for the TIN {company.tin}.")
@@ -265,7 +265,6 @@ class ConnectionCheck:
             stored = await self._read_refusal(tin, owner)
             return f"{stored or describe_refusal(error)} {action}"
         except Throttled as error:
-            await self._context.apply_throttle(error)
             return f"{error.reason} Check again in a minute."
         except PortalError as error:
             return f"{error.reason} Check again in a minute; if it lasts, ask the portal's support."

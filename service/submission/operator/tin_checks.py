@@ -134,7 +134,6 @@ class TinChecks:
                 question.tin, question.id_type, question.id_value, taxpayer=taxpayer
             )
         except PortalError as error:
-            await context.apply_throttle(error)
             return self._translate(error)
         async with context.database.company(question.company_id) as conn:
             await sql.tin_check_keep(conn, **asdict(question), keep=context.config.tin_cache)

@@ -103,7 +103,6 @@ async def send(context: CompanyContext, claim: Claim) -> None:
         try:
             event = await transmit(request)
         except PortalError as why:
-            await context.apply_throttle(why)
             event = describe_failure(why)
         if event:
             await advance(context, request.run, event)
