@@ -5,7 +5,7 @@ import copy
 import io
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -189,7 +189,7 @@ class Portal(Transport):
         """
         request = Request(tin, "submission", "GET", f"/documentsubmissions/{_part(uid)}")
         read = partial(responses.submission_page, uid=uid)
-        return await listings.merge(self._pages(request, read))
+        return listings.merge(await self._pages(request, read))
 
     async def details(self, tin: str, uuid: str) -> Document:
         """Return a document with its validation errors. Portal: 5.2
@@ -216,35 +216,21 @@ class Portal(Transport):
         *,
         text: str | None = None,
         further: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> Listing:
         """Return all documents submitted between two aware times, newest first. Portal: 5.5
 
         The times may be 31 days apart. Both sent and received documents are requested, because a
         filter that hides one document would confirm a false absence. `text` restricts the listing
         to documents in which the portal finds it; others may exist that it does not find.
-        `further`: the request continues another listing, which would be lost.
+        `further`: the request continues another listing, which would be lost. `check` is called
+        after each page, and ends the listing by raising.
 
         Raises Unclear if the listing lost rows or has gaps. At 10,000 documents, where the portal
-        may truncate, shorter time ranges are requested, and Unclear is raised for so many in one
-        second.
+        may truncate, it is read again as two of half the time range, and Unclear is raised for so
+        many in one second.
         """
-        return await listings.merge(self.pages(tin, since, until, text=text, further=further))
-
-    async def pages(
-        self,
-        tin: str,
-        since: datetime,
-        until: datetime,
-        *,
-        text: str | None = None,
-        further: bool = False,
-    ) -> AsyncGenerator[ListingPage, None]:
-        """Yield the pages of a search, each as soon as it is read. Rows may be repeated.
-
-        The listing is complete only if the last page arrives without an exception: then every row
-        was shown that was listed at the beginning. A listing that has too many rows is read again
-        as two of half the time range.
-        """
+        pages: list[ListingPage] = []
         spans = [(since, until)]
         while spans:
             span = spans.pop()
@@ -257,14 +243,14 @@ class Portal(Transport):
                 tin, "search", "GET", "/documents/search", params=params, further=further
             )
             try:
-                async for page in self._pages(request, responses.listing_page):
-                    yield page
+                pages += await self._pages(request, responses.listing_page, check)
             except TruncatedListing:
                 halves = listings.halve(*span)
                 if not halves:
                     raise
                 spans += halves
             further = True
+        return listings.merge(pages)
 
     async def cancel(
         self, tin: str, uuid: str, reason: str, *, before_bytes: BeforeBytes | None = None
@@ -298,19 +284,23 @@ class Portal(Transport):
     # Sending
 
     async def _pages(
-        self, request: Request, read: Callable[[PortalResponse], ListingPage]
-    ) -> AsyncGenerator[ListingPage, None]:
-        """Yield each page of a listing, at least one. Raises Unclear unless they are complete."""
+        self,
+        request: Request,
+        read: Callable[[PortalResponse], ListingPage],
+        check: Callable[[], None] | None = None,
+    ) -> list[ListingPage]:
+        """Return the pages of a listing, at least one. Raises Unclear unless they are complete."""
         pages: list[ListingPage] = []
         for number in range(1, listings.MOST_PAGES + 1):
             params = {"pageNo": str(number), "pageSize": str(listings.PAGE_SIZE)}
             further = request.further or number > 1
             page = replace(request, params={**request.params, **params}, further=further)
             pages.append(await self._page(page, read))
-            yield pages[-1]
+            if check:
+                check()
             if listings.is_last(pages):
                 listings.check_complete(pages)
-                return
+                return pages
         error = TruncatedListing if pages[-1].count > pages[0].count else Unclear
         raise error(f"The listing has more than {listings.MOST_PAGES} pages.")
 

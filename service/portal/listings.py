@@ -1,8 +1,7 @@
 """Listings of documents, which the portal returns in pages, and whether they are complete."""
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -51,18 +50,10 @@ def is_last(pages: Sequence[ListingPage]) -> bool:
     return not page.keys or sum(len(each.keys) for each in pages) >= page.count
 
 
-async def merge(
-    pages: AsyncGenerator[ListingPage, None], check: Callable[[], None] | None = None
-) -> Listing:
-    """Return the rows of all pages, each once, newest first. `check` is called after each page."""
-    rows: dict[str, Document] = {}
-    odd: dict[str, OddRow] = {}
-    async with aclosing(pages):
-        async for page in pages:
-            rows.update((row.uuid, row) for row in page.rows)
-            odd.update((row.key, row) for row in page.odd)
-            if check:
-                check()
+def merge(pages: Sequence[ListingPage]) -> Listing:
+    """Return the rows of all pages, each once, newest first."""
+    rows = {row.uuid: row for page in pages for row in page.rows}
+    odd = {row.key: row for page in pages for row in page.odd}
     newest = datetime.max.replace(tzinfo=UTC)
     ordered = sorted(rows.values(), key=lambda row: row.received_at or newest, reverse=True)
     return Listing(ordered, odd.values())

@@ -24,7 +24,7 @@ from service.db.statements import sql
 from service.errors import make_reason
 from service.json_types import JsonObject
 from service.loops import running
-from service.portal import listings, rate_limits
+from service.portal import rate_limits
 from service.portal.documents import Document
 from service.portal.errors import NotSent, PortalError, Throttled, Unclear
 from service.portal.listings import Listing
@@ -242,8 +242,10 @@ async def _read_listing(
 ) -> Listing:
     """Return the portal's listing. Raises PortalError and ComparisonStopped."""
     until, further = span.until + CLOCK_TOLERANCE, bool(unknown and unknown.searched)
-    pages = context.portal.pages(span.tin, span.listed_from, until, further=further)
-    listing = await listings.merge(pages, unknown.claim.check if unknown else None)
+    check = unknown.claim.check if unknown else None
+    listing = await context.portal.search(
+        span.tin, span.listed_from, until, further=further, check=check
+    )
     await record_odd_rows(context, span.company_id, span.tin, "search", listing)
     return listing
 
