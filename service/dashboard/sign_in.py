@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.dashboard import links, pages, people
 from service.dashboard.links import BLOCKED, CHOOSE, CONFIRM, ENTER, Link, Role
-from service.dashboard.pages import FORM_KEY, FORM_TOKEN, local_path, page, redirect, render
+from service.dashboard.pages import FORM_TOKEN, local_path, page, redirect, render
 from service.dashboard.passwords import find_weakness, hash_password, matches_hash
 from service.dashboard.sessions import (
     NO_COMPANY,
@@ -105,10 +105,7 @@ async def _show_carried(
     if session is None:
         raise SignInNeeded
     request[SESSION] = session
-    shown = [pair for pair in fields.items() if pair[0] not in (FORM_TOKEN, FORM_KEY)]
-    response = await render(
-        request, "carried.html", target=target, form_key=fields.get(FORM_KEY, ""), fields=shown
-    )
+    response = await render(request, "carried.html", target=target, fields=fields)
     response.cookies.update(entered.cookies)
     return response
 
