@@ -20,12 +20,13 @@ TEXTS = json.loads((FOLDER / "texts" / "en.json").read_text("utf-8"))
 NONE = "–"
 #: Elements of the portal's documents -> their names for people.
 ELEMENTS = {
-    "AccountingCustomerParty": "Buyer",
-    "AccountingSupplierParty": "Supplier",
-    "InvoiceLine": "Lines",
-    "LegalMonetaryTotal": "Totals",
+    "AccountingCustomerParty": "buyer",
+    "AccountingSupplierParty": "supplier",
+    "InvoiceLine": "lines",
+    "LegalMonetaryTotal": "totals",
 }
-_STEP = re.compile(r"([A-Za-z]+)(?:\[([0-9]+|\*)\])?")
+#: An element in a path of the portal's document, or the place of a line or a tax.
+_STEP = re.compile(r"[A-Za-z]+|(?<=InvoiceLine\[)[0-9]+|(?<=TaxSubtotal\[)[0-9]+")
 
 
 def amount(number: Decimal | int | str | None, currency: str = "") -> str:
@@ -106,11 +107,6 @@ def party_facts(who: JsonMapping) -> Iterator[tuple[str, str]]:
     return ((label, str(text)) for label, text in values.items() if text)
 
 
-def _separate(name: str) -> str:
-    """Return the words of a name in camel or snake case: InvoiceLine is " invoice line"."""
-    return name_in_record(name).replace("_", " ")
-
-
 def field_name(path: str) -> str:
     """Return a JSON Pointer in words: /lineItems/0/unit/price is Line items 1, unit, price."""
     words: list[str] = []
@@ -118,20 +114,15 @@ def field_name(path: str) -> str:
         if part.isdecimal() and words:
             words[-1] += f" {int(part) + 1}"
         else:
-            words.append(_separate(part))
+            words.append(name_in_record(part).replace("_", " ").strip())
     return ", ".join(words).capitalize()
 
 
 def portal_field(path: str) -> str:
     """Return a path in the portal's document in words: $.Invoice[0].InvoiceLine[1] is Lines 2."""
-    words: list[str] = []
-    for name, place in _STEP.findall(path.removeprefix("$.Invoice")):
-        if name != "Party":
-            spaced = _separate(name).strip()
-            label = ELEMENTS.get(name) or (spaced if words else spaced.capitalize())
-            is_one_of = name in ("InvoiceLine", "TaxSubtotal") and place.isdigit()
-            words.append(f"{label} {int(place) + 1}" if is_one_of else label)
-    return ", ".join(words) or path
+    steps: list[str] = _STEP.findall(path.removeprefix("$.Invoice"))
+    members = "/".join(ELEMENTS.get(step, step) for step in steps if step != "Party")
+    return field_name(members) or path
 
 
 FILTERS = (
