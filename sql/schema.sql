@@ -481,7 +481,7 @@ create table documents (
   prepaid_amount numeric(20,2) not null default 0,
   -- Taxes by type and percentage: [{type, rate, taxable, tax}] in the currency of the document.
   -- rate is null for an amount per unit.
-  taxes jsonb,
+  taxes jsonb not null default '[]'::jsonb,
   -- Bytes of the request body as compact JSON.
   bytes integer not null,
   -- When the row was created.

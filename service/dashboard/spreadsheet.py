@@ -17,7 +17,6 @@ from service.api.exports import stream_export
 from service.api.pagination import Page
 from service.api.records import read_ids
 from service.dashboard.documents import (
-    HOME_CURRENCY,
     KINDS,
     NOTES,
     Kind,
@@ -139,6 +138,7 @@ def _read_columns(facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
     issued_at = facts["issue_date"].astimezone(zone)
     reduces = facts["type"] in REDUCING
     amounts = _negate((facts[name] for name in AMOUNTS), reduces)
+    home_rate = facts["home_rate"]
     return (
         facts["id"],
         facts["number"],
@@ -152,7 +152,7 @@ def _read_columns(facts: asyncpg.Record, zone: tzinfo) -> Iterable[object]:
         *amounts,
         *_read_taxes(facts["taxes"], reduces),
         "" if facts["exchange_rate"] is None else facts["exchange_rate"],
-        *(_convert(amount, facts) for amount in amounts),
+        *(printing.convert_home(each, home_rate) if home_rate else "" for each in amounts),
         facts["uuid"] or "",
         facts["validation_link"] or "",
     )
@@ -163,10 +163,8 @@ def _negate(amounts: Iterable[Decimal], reduces: bool) -> list[Decimal]:
     return [-amount if reduces else amount for amount in amounts]
 
 
-def _read_taxes(taxes: str | None, reduces: bool) -> Iterable[object]:
-    """Return the tax of each type, and the exempt amount. Older versions stored no taxes."""
-    if taxes is None:
-        return [""] * (len(TAX_TYPES) + 1)
+def _read_taxes(taxes: str, reduces: bool) -> Iterable[object]:
+    """Return the tax of each type, and the exempt amount."""
     sums = dict.fromkeys((*TAX_TYPES, money.EXEMPT), money.ZERO)
     for tax in json_codec.loads_own(taxes):
         if tax["type"] in sums:
@@ -180,14 +178,6 @@ def _read_tin(facts: asyncpg.Record) -> str:
     is_self_billed = "SELF_BILLED" in facts["source_type"]
     general_tins = parties.SUPPLIER_TINS if is_self_billed else parties.BUYER_TINS
     return parties.get_own_tin(party) or parties.get_general_tin(party, general_tins) or ""
-
-
-def _convert(amount: Decimal, facts: asyncpg.Record) -> object:
-    """Return an amount in MYR, rounded half up, or an empty text without a rate."""
-    if facts["currency"] == HOME_CURRENCY:
-        return amount
-    rate = facts["exchange_rate"]
-    return printing.convert_home(amount, rate) if rate else ""
 
 
 def _read_lines(record: JsonObject, currency: str) -> Iterable[Iterable[object]]:

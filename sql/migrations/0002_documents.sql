@@ -239,7 +239,7 @@ create table documents (
   including_tax numeric(20, 2) not null,
   payable_amount numeric(20, 2) not null,
   prepaid_amount numeric(20, 2) not null default 0,
-  taxes jsonb,
+  taxes jsonb not null default '[]',
   bytes int not null,
   created_at timestamptz not null default clock_timestamp(),
   deleted_at timestamptz,

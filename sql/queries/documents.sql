@@ -325,6 +325,7 @@ select d.id, d.code, d.type, s.status, d.issue_date, d.excluding_tax,
        coalesce(latest.number, document_number(d.type, d.code, c.setting)) as number,
        latest.uuid, latest.validation_link, source.kind, source.id as document_id,
        source.code as source_code, source.currency_code as currency, source.exchange_rate,
+       case source.currency_code when 'MYR' then 1 else source.exchange_rate end as home_rate,
        source.type as source_type, to_char(source.month, 'YYYY-MM') as month,
        other.party ->> 'name' as party_name, other.party ->> 'type' as party_type,
        json_build_object(

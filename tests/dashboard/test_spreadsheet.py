@@ -183,16 +183,14 @@ async def test_the_tin_is_that_which_the_portal_receives(
     assert read_row(member.text)["tin"] == tin
 
 
-async def test_an_amount_without_a_rate_or_stored_taxes_is_empty(
+async def test_an_amount_without_a_rate_is_empty(
     member: Visitor, site: Client, owner: asyncpg.Connection
 ) -> None:
     await create_invoice(site, currencyCode="USD", exchangeRate=4.2)
-    await owner.execute("update documents set exchange_rate = null, taxes = null")
+    await owner.execute("update documents set exchange_rate = null")
     await member.get(PATH)
     found = read_row(member.text)
-    assert [found[name] for name in ("payable_myr", "exchange_rate", "tax_01", "exempt")] == [
-        ""
-    ] * 4
+    assert [found[name] for name in ("payable_myr", "exchange_rate")] == ["", ""]
 
 
 async def test_a_list_with_an_invalid_filter_is_an_error_page(member: Visitor) -> None:
