@@ -285,15 +285,6 @@ def test_sales_of_an_excluded_activity_to_the_public_are_a_warning(
     assert all("Name the buyer and submit the invoice" in each.message for each in warnings)
 
 
-@pytest.mark.parametrize(
-    "at, refused",
-    [("2026-07-06", True), ("2026-07-07", False), ("2027-12-31", False), ("2028-01-01", True)],
-)
-def test_disclosure_programme_versions_apply_for_its_period(at: str, refused: bool) -> None:
-    errors = preflight.list_errors(find_violations(EXAMPLE, at=day(at), version="1.2"))
-    assert [each["code"] for each in errors] == ["Version"] * refused
-
-
 # E-mail addresses and phone numbers
 
 GOOD_MAILS = ["a@b.example", "a.b@c.d.example", "a_b-c+d@e-f.example", "", " a@b.example "]

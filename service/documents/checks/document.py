@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from service.documents.checks.rule import (
-    DISCLOSURE,
     FORMAT,
     FORMATS_STRICT,
     RATE_MANDATORY,
@@ -168,15 +167,6 @@ DOCUMENT_RULES = (
         fix=_shorten_rate,
     ),
     *coded("currencies", "/currencyCode"),
-    Rule(
-        "Version",
-        "",
-        lambda place: (
-            place.case.circumstances.version in ("1.2", "1.3")
-            and not DISCLOSURE[0] <= place.case.day <= DISCLOSURE[1]
-        ),
-        "The versions 1.2 and 1.3 are allowed from {} to {} only.".format(*DISCLOSURE),
-    ),
     *coded("payment_modes", "/payment/mode"),
     Rule(
         "CustomsForm",

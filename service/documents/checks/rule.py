@@ -24,7 +24,6 @@ RATE_MANDATORY = date(2025, 9, 1)  # Portal: 10.2
 STATES_STRICT = date(2026, 4, 30)  # Portal: 12.2
 REGISTER_STRICT = date(2026, 8, 1)  # Portal: 3.1
 FORMATS_STRICT = date(2026, 8, 15)  # lengths, characters, units. Portal: 12.8, 14.3
-DISCLOSURE = (date(2026, 7, 7), date(2027, 12, 31))  # versions 1.2 and 1.3. Portal: 9
 
 #: Codes of this service for violations without a published code: an absent member, and a wrong
 #: length, form or character.
@@ -66,7 +65,6 @@ class Circumstances(NamedTuple):
 
     at: datetime
     issued_at: datetime
-    version: str = "1.0"
     duplicate: str | None = None  # uuid of a duplicate that was validated within the last two hours
     original_tin: str | None = None
 

@@ -62,7 +62,6 @@ async def findings(
     circumstances = Circumstances(
         at=document.issuer["now"],
         issued_at=issued_at,
-        version=document.version,
         duplicate=await _find_duplicate(conn, document, issued_at),
         original_tin=await _find_original_tin(conn, document),
     )
