@@ -7,11 +7,11 @@ description says the same in a simpler form:
   are used, and an object within an object gets a name.
 - A schema is flat: what it refers to and combines is merged into it. `$ref` has no siblings.
 - Each schema has a type. A value that can be null is `anyOf` a component and null.
-- Conditions between members become sentences in the descriptions of the members.
+- Conditions between members are left out: the descriptions of the members name them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from service.json_types import Json, JsonObject
@@ -22,8 +22,8 @@ SHARED = {"common", "records"}
 #: Keywords that describe a place. A reference with such siblings still refers to a component.
 ANNOTATIONS = {"description", "default", "examples"}
 UNCHANGED = {"const", "enum", "default", "examples"}
-#: Keywords that _describe_conditions replaces by sentences.
-CONDITIONAL = {"if", "then", "oneOf"}
+#: Keywords that only the validation uses.
+CONDITIONAL = {"$comment", "if", "then", "oneOf"}
 NULL = {"type": "null"}
 LARGEST_INT32 = 2**31 - 1
 PLAIN: JsonObject = {"string": "text", "integer": 1, "number": 1, "boolean": True, "null": None}
@@ -109,15 +109,11 @@ class Components:
 
     def _describe_whole(self, whole: JsonObject, name: str) -> JsonObject:
         """Return the description of a merged schema at its own place."""
-        whole, sentences = _describe_conditions(whole)
         described: JsonObject = {"type": None} if "anyOf" not in whole else {}
         for keyword, part in whole.items():
             if keyword == "properties":
                 part = {
-                    member: self.describe(
-                        _add_sentences(each, sentences.get(member, ())),
-                        f"{name}{component_name(member)}",
-                    )
+                    member: self.describe(each, f"{name}{component_name(member)}")
                     for member, each in part.items()
                 }
             elif keyword in ("items", "additionalProperties") and not isinstance(part, bool):
@@ -154,19 +150,14 @@ class Components:
         return component_name("_".join([first, *rest[1::2]])), part
 
     def _merge(self, schema: JsonObject) -> JsonObject:
-        """Return a schema merged with those that it refers to and combines.
-
-        Its conditions are collected in the list `conditions`.
-        """
+        """Return a schema merged with those that it refers to and combines."""
         combined = [self._find(schema["$ref"])[1]] if "$ref" in schema else []
         combined += schema.get("allOf", ())
         own = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
-        conditions = [{key: own.pop(key) for key in CONDITIONAL & own.keys()}]
         whole: JsonObject = {}
         for part in (*map(self._merge, combined), own):
-            conditions += part.get("conditions", ())
             whole = {**whole, **part, **_join_members(whole, part)}
-        return {**whole, "conditions": [each for each in conditions if each]}
+        return whole
 
 
 def _read_sources(files: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
@@ -204,7 +195,7 @@ def _rewrite(part: Json, stem: str) -> Any:
         if key == "$ref"
         else _rewrite(value, stem)
         for key, value in part.items()
-        if key != "$comment"
+        if key not in CONDITIONAL
     }
 
 
@@ -240,35 +231,3 @@ def _join_members(first: JsonObject, second: JsonObject) -> JsonObject:
     if "required" in first and "required" in second:
         joined["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
     return joined
-
-
-def _describe_conditions(whole: JsonObject) -> tuple[JsonObject, dict[str, list[str]]]:
-    """Return a merged schema without conditions, and {member: sentences} that replace them."""
-    sentences: dict[str, list[str]] = {}
-    general: list[str] = []
-    for rule in whole.get("conditions", ()):
-        demanded = rule.get("then", rule)
-        for member in demanded.get("required", ()):
-            sentences.setdefault(member, []).append(f"Required if {_describe_test(rule['if'])}.")
-        choice = [f"`{form['required'][0]}`" for form in demanded.get("oneOf", ())]
-        if choice:
-            general.append(f"Exactly one of {' and '.join(choice)} is required.")
-        if both := [f"`{member}`" for member in demanded.get("not", {}).get("required", ())]:
-            general.append(f"Not both {' and '.join(both)}.")
-    rest = {keyword: part for keyword, part in whole.items() if keyword != "conditions"}
-    return _add_sentences(rest, general), sentences
-
-
-def _describe_test(test: JsonObject) -> str:
-    """Return the words for the condition of a rule: one value, several, or one that is excluded."""
-    for member, wanted in test.get("properties", {}).items():
-        excluded = wanted.get("not")
-        values = (excluded or wanted).get("enum") or [(excluded or wanted)["const"]]
-        words = " or ".join(f"`{value}`" for value in values)
-        return f"`{member}` is {'not ' if excluded else ''}{words}"
-    return f"`{test['required'][0]}` is present"
-
-
-def _add_sentences(schema: JsonObject, sentences: Iterable[str]) -> JsonObject:
-    text = " ".join(filter(None, [schema.get("description", ""), *sentences]))
-    return {**schema, "description": text} if text else schema
