@@ -4,7 +4,8 @@
 -- name: event_page :one
 -- Return `data`, a JSON array of at most :most records after the event :after (0: from the first),
 -- of :types unless null; `has_more`; `next_after`, the id to continue after; and `known`, null if
--- the event :after does not exist. Ordered by transaction; see 0005_events_and_webhooks.sql.
+-- the event :after does not exist. Ordered by transaction, once no earlier transaction can add an
+-- event before them; see 0005_events_and_webhooks.sql.
 with start as (
   select transaction_id, id
     from events
@@ -15,9 +16,11 @@ with start as (
   select row_number() over (order by r.transaction_id, r.id) as place,
          r.id,
          json_build_object(
-           'id', r.id, 'type', r.type, 'data', r.data, 'created_at', r.created_at) as event
-    from event_records r
+           'id', r.id, 'type', r.type, 'data', r.data, 'created_at', instant(r.created_at))
+           as event
+    from events r
    where r.company_id = :company_id
+     and r.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
      and (r.transaction_id, r.id) > ((select transaction_id from start), (select id from start))
      and (:types::text[] is null or r.type = any (:types))
    order by r.transaction_id, r.id
