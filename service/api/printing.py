@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import segno
 from aiohttp import web
 
-from service import templates
+from service import json_codec, templates
 from service.api.documents import Documents
 from service.db.connections import Connection
 from service.db.statements import sql
@@ -146,13 +146,14 @@ def _render(
 async def get_qr_code(extension: str, kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the QR code of the validation link. Raises NotFound if there is no link."""
     document_id = read_path_id(request, kind.title)
-    row = await read_own(
-        request, sql.submitted_document_link, kind=kind.name, document_id=document_id
+    records = await read_own(
+        request, sql.submitted_document_page, kind=kind.name, document_id=document_id
     )
-    if or_not_found(row, kind.title)["status"] != "Valid" or not row["validation_link"]:
+    latest = next(iter(json_codec.loads(or_not_found(records, kind.title).encode())), None)
+    if latest is None or latest["status"] != "Valid" or not latest["validation_link"]:
         raise NotFound(NO_LINK.format(noun=kind.noun))
     image = io.BytesIO()
-    make_code(row["validation_link"]).save(
+    make_code(latest["validation_link"]).save(
         image, kind=extension, border=QUIET, scale=PIXELS, light="#fff"
     )
     return web.Response(body=image.getvalue(), content_type=PICTURES[extension])

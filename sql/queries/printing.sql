@@ -10,17 +10,3 @@ select d.status, d.number, d.issued_at, d.uuid, d.validation_link, d.validated_a
    and d.document_id = :document_id
  order by d.id desc
  limit 1;
-
--- name: submitted_document_link :one
--- Return the status and the validation link of the latest submitted document of a document. Without
--- one they are null. There is no row if the document does not exist.
-select latest.status, latest.validation_link
-  from documents d
-  left join lateral (
-         select status, validation_link
-           from submitted_documents
-          where company_id = :company_id and document_id = :document_id
-          order by id desc
-          limit 1) latest on true
- where d.company_id = :company_id and d.id = :document_id and d.kind = :kind
-   and d.deleted_at is null;
