@@ -95,6 +95,8 @@ async def update_company(request: web.Request, body: JsonObject) -> web.Response
         await sql.company_update(
             conn,
             company_id=company,
+            action="change",
+            subject="company settings",
             verifies_tin=is_automatic and "tin_code" in body,
             **{**row, **_columns(body)},
         )

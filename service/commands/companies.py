@@ -79,7 +79,7 @@ async def verify_tin(
     has another TIN by now.
     """
     async with database.company(company_id) as conn:
-        await sql.company_lock(conn, company_id=company_id)
+        stored = await sql.company_lock(conn, company_id=company_id)
         row = await sql.issuer_get(conn, company_id=company_id)
         own = parties.normalize_tin(row["tin_code"])
         if not own:
@@ -87,12 +87,15 @@ async def verify_tin(
         if tin is not None and parties.normalize_tin(tin) != own:
             raise OperatorError(f"The TIN of company {company_id} is {row['tin_code']}, not {tin}.")
         claim_tin(config.cell_registry, own, config.cell)
-        verified_at = await sql.company_tin_verify(conn, company_id=company_id)
-        return {
-            "company_id": company_id,
-            "tin": row["tin_code"],
-            "tin_verified_at": verified_at or row["tin_verified_at"],
-        }
+        verified_at = row["tin_verified_at"] or await sql.company_update(
+            conn,
+            company_id=company_id,
+            action="verify",
+            subject=f"TIN {own}",
+            verifies_tin=True,
+            **stored,
+        )
+        return {"company_id": company_id, "tin": row["tin_code"], "tin_verified_at": verified_at}
 
 
 async def share_tin(config: Config, database: Database, tin: str, note: str) -> JsonObject:

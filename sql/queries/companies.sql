@@ -68,10 +68,10 @@ select exists (
            from submitted_documents
           where company_id = :company_id and cancelling_until is not null) as is_cancelling;
 
--- name: company_update :exec
--- Write all columns of a locked company. A blank tax number becomes null. A TIN that differs in
--- more than its spelling is no longer verified, unless :verifies_tin. Can violate
--- companies_tin_once, also for a TIN that stays and is verified now.
+-- name: company_update :value
+-- Write all columns of a locked company, and return when its TIN was verified. A blank tax number
+-- becomes null. A TIN that differs in more than its spelling is no longer verified, unless
+-- :verifies_tin. Can violate companies_tin_once, also for a TIN that stays and is verified now.
 with former as (
   select to_jsonb(c) as was from companies c where c.id = :company_id
 ), changed as (
@@ -98,36 +98,16 @@ with former as (
          default_tax_types_and_rates = :default_tax_types_and_rates::jsonb,
          updated_at = clock_timestamp()
    where id = :company_id
-  returning id, to_jsonb(companies) as becomes
+  returning id, tin_verified_at, to_jsonb(companies) as becomes
 ), audited as (
   insert into audit_log (company_id, action, subject, before_sha256, after_sha256, changes)
-  select id, 'change', 'company settings', fingerprint(was), fingerprint(becomes),
-         value_changes(was, becomes)
+  select id, :action, :subject, fingerprint(was), fingerprint(becomes), value_changes(was, becomes)
     from changed cross join former
-)
-insert into events (company_id, type, data)
-select id, 'company.updated', jsonb_build_object('company_id', id) from changed;
-
--- name: company_tin_verify :value
--- Mark the TIN of a locked company as verified and return the time. No row: it is verified already.
--- Can violate companies_tin_once.
-with former as (
-  select to_jsonb(c) as was from companies c where c.id = :company_id
-), verified as (
-  update companies
-     set tin_verified_at = clock_timestamp(), updated_at = clock_timestamp()
-   where id = :company_id and tin_verified_at is null
-  returning id, tin, tin_verified_at, to_jsonb(companies) as becomes
-), audited as (
-  insert into audit_log (company_id, action, subject, before_sha256, after_sha256, changes)
-  select id, 'verify', format('TIN %s', tin), fingerprint(was), fingerprint(becomes),
-         value_changes(was, becomes)
-    from verified cross join former
 ), noted as (
   insert into events (company_id, type, data)
-  select id, 'company.updated', jsonb_build_object('company_id', id) from verified
+  select id, 'company.updated', jsonb_build_object('company_id', id) from changed
 )
-select tin_verified_at from verified;
+select tin_verified_at from changed;
 
 -- name: tin_share :one
 -- Allow a normalised TIN to be verified for several companies, or update the note of a shared one.
