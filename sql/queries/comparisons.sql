@@ -138,8 +138,8 @@ update submissions s
  where s.company_id = :company_id and s.id = due.id
 returning s.id, s.state, s.on_absence, s.tin, s.fence, s.reads, s.sends, s.claims,
           s.absence_confirmations, s.absence_confirmed_at, s.submission_uid, s.possibly_received,
-          s.first_sent_at, s.last_sent_at, s.client_id, s.last_error::text as last_error,
-          clock_timestamp() as now;
+          s.first_sent_at, s.last_sent_at, s.client_id, s.request_sha256,
+          s.last_error::text as last_error, clock_timestamp() as now;
 
 -- name: submission_uncount :exec
 -- Undo the count of a claim that was lost to another process while this one was alive, since it did

@@ -74,7 +74,7 @@ select d.id, c.content, d.issued_at
 -- name: submission_get :one
 select id, state, on_absence, tin, fence, reads, sends, claims, absence_confirmations,
        absence_confirmed_at, submission_uid, possibly_received, first_sent_at, last_sent_at,
-       client_id, last_error::text as last_error, clock_timestamp() as now
+       client_id, request_sha256, last_error::text as last_error, clock_timestamp() as now
   from submissions
  where company_id = :company_id and id = :id;
 
@@ -254,12 +254,6 @@ update submitted_documents d
    set submission_id = :into, updated_at = clock_timestamp()
   from merged m
  where d.company_id = :company_id and d.submission_id = m.id;
-
--- name: submission_request :one
--- Return the hash of the first request, and who confirms a commit now.
-select request_sha256, send_confirmation() as confirmation
-  from submissions
- where company_id = :company_id and id = :id;
 
 -- name: submission_contents :many
 -- Return the bytes of the documents of submissions, in the order of a request.

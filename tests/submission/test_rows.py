@@ -21,7 +21,6 @@ ROWS: dict[str, type] = {
     "comparison_basis": comparison_rules.BasisRow,
     "comparison_expected": comparison_rules.ExpectedRow,
     "submission_contents": store.ContentRow,
-    "submission_request": send.RequestRow,
     "submissions_unsent": send.UnsentRow,
     "submitted_document_latest": cancel.LatestRow,
     "unknown_known": unknown_outcomes.UnknownRow,

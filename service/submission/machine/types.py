@@ -69,6 +69,7 @@ class Submission:
     first_sent_at: datetime | None = None
     last_sent_at: datetime | None = None
     client_id: str | None = None  # of the portal, that sent it last
+    request_sha256: bytes | None = None  # of the first request
     submission_uid: str | None = None
     possibly_received: bool = False  # it was sent before, and appeared absent
     refusal: Error | None = None  # a refusal after which absence alone does not decide

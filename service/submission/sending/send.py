@@ -116,13 +116,6 @@ class UnsentRow(TypedDict):
     numbers: list[str]
 
 
-class RequestRow(TypedDict):
-    """The row of submission_request."""
-
-    request_sha256: bytes | None
-    confirmation: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
     """A request that is made of stored documents."""
@@ -171,21 +164,21 @@ class PortalTransmission:
 
     async def connect(self) -> Event | None:
         """Open a request with the stored documents, unless they or the request have changed."""
-        context, claim, tin = self.context, self.run.claim, self.run.submission.tin
+        context, claim, submission = self.context, self.run.claim, self.run.submission
         async with context.database.reading(claim.company_id) as conn:
-            stored: RequestRow = await sql.submission_request(conn, **claim.key)
+            confirmation = await sql.send_confirmation(conn)
             contents: list[store.ContentRow] = await sql.submission_contents(
                 conn, company_id=claim.company_id, ids=[claim.id]
             )
         size = sum(len(row["content"]) for row in contents)
-        self.request = request = await offload(size, build_request, tin, contents)
-        is_repeated = stored["request_sha256"] in (None, request.sha256)
+        self.request = request = await offload(size, build_request, submission.tin, contents)
+        is_repeated = submission.request_sha256 in (None, request.sha256)
         if not is_repeated or request.document_hashes != [row["document_hash"] for row in contents]:
             return RequestChanged()
-        if stored["confirmation"] is None:
+        if confirmation is None:
             return NotReceived(STANDBYS_CHANGED)
         self.send_on_connection = await self.stack.enter_async_context(
-            context.portal.open_submission(tin, request.body)
+            context.portal.open_submission(submission.tin, request.body)
         )
         return None
 
