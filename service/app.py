@@ -13,7 +13,6 @@ from service.api import health
 from service.api.docs import DESCRIBE
 from service.api.table import describe_api, make_routes
 from service.config import Config
-from service.dashboard import sharing, sign_in
 from service.dashboard.pages import render_error
 from service.dashboard.table import make_page_routes
 from service.db.compatibility import check_tenant_isolation
@@ -21,7 +20,6 @@ from service.db.pool import BACKGROUND_CONNECTIONS
 from service.db.session import DedicatedSession
 from service.db.standby import StandbyReads
 from service.db.transactions import Database, connected_database
-from service.errors import Busy, TooManyRequests
 from service.http import app_keys, limits
 from service.http.access_log import ACCESS_LOG, AccessLog
 from service.http.api_keys import KeyRing
@@ -55,7 +53,7 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     app[ACCESS_LOG] = AccessLog(config.log_format)
     app[SENDERS] = Senders(config.trusted_proxies)
     app[app_keys.SHUTDOWN] = GracefulShutdown()
-    _set_limits(app, config)
+    app[app_keys.LIMITS] = limits.Limits(config)
     app[DESCRIBE] = describe_api
     app[app_keys.ERROR_PAGE] = render_error
     routes = [*make_routes(), *make_page_routes()] if api else make_routes(health.GROUP.operations)
@@ -65,28 +63,6 @@ def create_app(config: Config, *, background: bool = True, api: bool = True) -> 
     if background:
         app.cleanup_ctx.append(_background)
     return app
-
-
-def _set_limits(app: web.Application, config: Config) -> None:
-    app[app_keys.LIMITER] = limits.RateLimiter(config.requests_per_minute)
-    app[app_keys.PORTAL_TEST_LIMITER] = limits.RateLimiter(limits.PORTAL_TESTS_PER_MINUTE)
-    app[app_keys.WRONG_KEY_LIMITER] = limits.RateLimiter(config.wrong_keys_per_minute)
-    app[app_keys.COMPANY_EXPORTS] = limits.ConcurrencyLimiter(
-        1, TooManyRequests, "An export of this company is already running."
-    )
-    app[app_keys.EXPORTS] = limits.ConcurrencyLimiter(
-        limits.MAX_EXPORTS, Busy, "Too many exports are running, please try again."
-    )
-    app[app_keys.COMPANY_PARTS] = limits.ConcurrencyLimiter(
-        limits.MAX_PARTS,
-        Busy,
-        "Other large pages of the company are being sent, please try again.",
-        limits.PART_SECONDS,
-    )
-    app[app_keys.UPLOAD_BUDGET] = limits.UploadBudget()
-    app[sharing.LIMITER] = limits.RateLimiter(sharing.PER_MINUTE)
-    app[sign_in.TRIES] = limits.RateLimiter(sign_in.TRIES_PER_MINUTE)
-    app[sign_in.ACCOUNT_TRIES] = limits.RateLimiter(sign_in.TRIES_PER_HOUR, 3600)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -249,7 +249,7 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     async with company_transaction(request) as conn:
         login = replace(login, own_tin=await _lock_alone(request, conn, company))
         await _reject_busy(conn, company, login)
-    if wait := request.app[app_keys.PORTAL_TEST_LIMITER].take(company):
+    if wait := request.app[app_keys.LIMITS].portal_tests.take(company):
         raise TooManyRequests(TOO_MANY_TESTS, retry_after(wait))
     await own_clients.check_login(context, login)
     async with company_transaction(request) as conn:

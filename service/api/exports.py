@@ -30,7 +30,7 @@ async def read_batches(request: web.Request, statement: Statement) -> AsyncGener
     Each batch is one transaction: a slow client holds neither a connection nor a snapshot. The next
     batch is read while the client reads the previous one.
     """
-    exports = request.app[app_keys.EXPORTS]
+    exports = request.app[app_keys.LIMITS].exports
 
     def read(before: int, most: int) -> Run:
         budget = BATCH_CHARACTERS * FULL_BATCHES // max(FULL_BATCHES, exports.running())
@@ -64,8 +64,8 @@ async def stream_export(
         return await stream_text(request, response, pieces)
     company, app = request[app_keys.COMPANY], request.app
     async with (
-        app[app_keys.COMPANY_EXPORTS].one((company, request.path)),
-        app[app_keys.EXPORTS].one(),
+        app[app_keys.LIMITS].company_exports.one((company, request.path)),
+        app[app_keys.LIMITS].exports.one(),
     ):
         return await stream_text(request, response, pieces)
 

@@ -153,7 +153,7 @@ async def _large_page(
     company, place, separator = request[app_keys.COMPANY], 0, ""
     yield f"{head}["
     while place < len(ids):
-        async with request.app[app_keys.COMPANY_PARTS].one(company):
+        async with request.app[app_keys.LIMITS].company_parts.one(company):
             records, place = await _read_part(request, name, ids, place)
             if records:
                 yield separator + SEPARATOR.join(records)

@@ -166,7 +166,7 @@ async def _enter(request: web.Request) -> Session:
     request[app_keys.KEY_ID] = f"user:{session.user_id}"
     identify(request, actor)
     # Apart from requests with keys, so that no flood by an integration locks people out.
-    if wait := app[app_keys.LIMITER].take(("pages", client)):
+    if wait := app[app_keys.LIMITS].requests.take(("pages", client)):
         raise TooManyRequests(TEXTS["errors"]["too_many"], retry_after(wait))
     return session
 

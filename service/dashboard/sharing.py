@@ -30,19 +30,15 @@ from service.http import app_keys
 from service.http.access import identify, read_own, run_shared, zone_of
 from service.http.client_address import SENDER
 from service.http.forms import FORM
-from service.http.limits import RateLimiter
 from service.http.tokens import digest_of, make_token
 from service.json_types import JsonMapping
 
-PER_MINUTE = 60  # of the public pages, for one address
 REQUESTS = "/api/einvoice-requests"
 #: The query string of the page after the buyer's request was stored.
 SENT = "sent=yes"
 TEXTS = pages.TEXTS["sharing"]
 PARTY_TYPES = pages.TEXTS["form"]["party_types"]
 COOKIE = "receipt"  # of the page of a link: the secret of the requests that the browser makes
-#: The limit of requests to the public pages in this process.
-LIMITER = web.AppKey("sharing_limiter", RateLimiter)
 
 
 async def create_link(kind: Kind, request: web.Request) -> web.Response:
@@ -62,7 +58,7 @@ async def revoke_link(kind: Kind, request: web.Request) -> web.Response:
 
 async def _enter(request: web.Request, purpose: str) -> JsonMapping:
     """Return the link of the path, and give the request its company. Raises NotFound."""
-    if wait := request.app[LIMITER].take(request[SENDER].group):
+    if wait := request.app[app_keys.LIMITS].public_pages.take(request[SENDER].group):
         raise TooManyRequests(pages.TEXTS["errors"]["too_many"], retry_after(wait))
     digest = digest_of(request.match_info["token"])
     row = await run_shared(request, sql.document_link_of, wanted=digest)

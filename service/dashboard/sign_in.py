@@ -29,17 +29,10 @@ from service.http import app_keys
 from service.http.access import identify, run_shared
 from service.http.client_address import SENDER
 from service.http.forms import FORM, SESSION_FORM, FormFields, parse_form, read_number
-from service.http.limits import RateLimiter
 from service.http.tokens import digest_of
 from service.json_types import JsonMapping
 from service.offload import offload, run_in_thread
 
-#: Tries of passwords in this process: of one person from one network, and of one client address.
-TRIES = web.AppKey("sign_in_tries", RateLimiter)
-TRIES_PER_MINUTE = 10
-#: Tries of passwords of one person from all networks.
-ACCOUNT_TRIES = web.AppKey("sign_in_account_tries", RateLimiter)
-TRIES_PER_HOUR = 100
 TEXTS = pages.TEXTS["sign_in"]
 
 
@@ -119,12 +112,12 @@ async def _find_user(request: web.Request, email: str, password: str) -> JsonMap
     """
     if not people.is_email(email):
         return None
-    tries, sender = request.app[TRIES], request[SENDER]
+    tries, sender = request.app[app_keys.LIMITS].tries, request[SENDER]
     _refuse(tries.take(sender.group))
     user = await run_shared(request, sql.user_account, email=email)
     account = user["account"]
     _refuse(tries.take((account, sender.network)))
-    wait = request.app[ACCOUNT_TRIES].take(account)
+    wait = request.app[app_keys.LIMITS].account_tries.take(account)
     is_allowed = not wait or await _is_near(request, user["id"])
     is_right = await matches_hash(password, user["password_hash"])
     if is_right and is_allowed:
@@ -244,7 +237,7 @@ async def _find_weakness(
 
     It takes a while to judge a password. Raises TooManyRequests.
     """
-    _refuse(request.app[TRIES].take(request[SENDER].group))
+    _refuse(request.app[app_keys.LIMITS].tries.take(request[SENDER].group))
     names = [person.name, person.email, *(role.company_name for role in roles)]
     weakness = await run_in_thread(find_weakness, password, names)
     return TEXTS["weak"][weakness] if weakness else None

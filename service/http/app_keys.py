@@ -14,7 +14,7 @@ from service.db.session import DedicatedSession
 from service.db.standby import Reads
 from service.db.transactions import Database, OwnerKind
 from service.http.api_keys import KeyRing
-from service.http.limits import ConcurrencyLimiter, KeyQuota, RateLimiter, UploadBudget
+from service.http.limits import KeyQuota, Limits
 from service.http.shutdown import GracefulShutdown
 from service.monitoring.gauges import Gauges
 from service.monitoring.watchdog import Watchdog
@@ -25,14 +25,8 @@ DATABASE = web.AppKey("database", Database)
 READS: web.AppKey[Reads] = web.AppKey("reads")  # for requests that only read
 SESSION = web.AppKey("session", DedicatedSession)
 KEY_RING = web.AppKey("key_ring", KeyRing)
-LIMITER = web.AppKey("limiter", RateLimiter)
-PORTAL_TEST_LIMITER = web.AppKey("portal_test_limiter", RateLimiter)  # by company
-WRONG_KEY_LIMITER = web.AppKey("wrong_key_limiter", RateLimiter)
+LIMITS = web.AppKey("limits", Limits)
 INTEGRATION_QUOTA = web.AppKey("integration_quota", KeyQuota)
-COMPANY_EXPORTS = web.AppKey("company_exports", ConcurrencyLimiter)  # by company and path
-EXPORTS = web.AppKey("exports", ConcurrencyLimiter)
-COMPANY_PARTS = web.AppKey("company_parts", ConcurrencyLimiter)  # of streamed pages, by company
-UPLOAD_BUDGET = web.AppKey("upload_budget", UploadBudget)
 WATCHDOG = web.AppKey("watchdog", Watchdog)
 GAUGES = web.AppKey("gauges", Gauges)
 SHUTDOWN = web.AppKey("closing", GracefulShutdown)

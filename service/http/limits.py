@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from service.config import Config
 from service.db.statements import sql
 from service.db.transactions import Database, Owner
-from service.errors import ApiError, Busy, retry_after
+from service.errors import ApiError, Busy, TooManyRequests, retry_after
 from service.fair_queue import CLIENT, STRANGERS
 
 MAX_BUCKETS = 100_000  # of one RateLimiter
@@ -29,6 +30,8 @@ MAX_PARTS = 4  # of streamed pages in memory, per company and process
 PART_SECONDS = 60  # for which a part may wait for memory
 #: Logins with portal credentials that a company may test. The portal allows 12 of a client id.
 PORTAL_TESTS_PER_MINUTE = 6
+PUBLIC_PAGES_PER_MINUTE = 60  # of one address
+TRIES_PER_MINUTE, TRIES_PER_HOUR = 10, 100  # of passwords
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # of request bodies in one process
 MAX_PUBLIC_UPLOAD_BYTES = 8 * 1024 * 1024  # of those without a company or an account
 POOL_SHARE = 3  # A client may take this part of the memory that the others have not taken.
@@ -199,6 +202,35 @@ class Upload:
         for pool, owner, size in self._parts:
             pool.take(owner, -size)
         self._parts.clear()
+
+
+class Limits:
+    """The limits of one application in this process."""
+
+    def __init__(self, config: Config) -> None:
+        self.requests = RateLimiter(config.requests_per_minute)  # by company
+        self.portal_tests = RateLimiter(PORTAL_TESTS_PER_MINUTE)  # by company
+        self.wrong_keys = RateLimiter(config.wrong_keys_per_minute)
+        self.public_pages = RateLimiter(PUBLIC_PAGES_PER_MINUTE)
+        #: Of passwords: of one person from one network, and of one client address.
+        self.tries = RateLimiter(TRIES_PER_MINUTE)
+        #: Of passwords of one person from all networks.
+        self.account_tries = RateLimiter(TRIES_PER_HOUR, 3600)
+        #: By company and path.
+        self.company_exports = ConcurrencyLimiter(
+            1, TooManyRequests, "An export of this company is already running."
+        )
+        self.exports = ConcurrencyLimiter(
+            MAX_EXPORTS, Busy, "Too many exports are running, please try again."
+        )
+        #: Of streamed pages, by company.
+        self.company_parts = ConcurrencyLimiter(
+            MAX_PARTS,
+            Busy,
+            "Other large pages of the company are being sent, please try again.",
+            PART_SECONDS,
+        )
+        self.uploads = UploadBudget()
 
 
 #: What a request has in memory of its body.

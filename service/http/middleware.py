@@ -89,7 +89,7 @@ def _wants_page(request: web.Request) -> bool:
 
 async def _run_limited(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count the body of a request as long as it is in memory."""
-    upload = Upload(request.app[app_keys.UPLOAD_BUDGET], request[SENDER].group)
+    upload = Upload(request.app[app_keys.LIMITS].uploads, request[SENDER].group)
     request[UPLOAD] = upload
     try:
         return await _run(request, handler)
@@ -139,7 +139,7 @@ async def _authenticate(request: web.Request, route: str) -> None:
         await _authenticate_account(request)
     elif request.match_info.http_exception is None and route.startswith(API) and route not in OPEN:
         key = await _find_key(request, COMPANY)
-        if wait := request.app[app_keys.LIMITER].take(key.owner.id):
+        if wait := request.app[app_keys.LIMITS].requests.take(key.owner.id):
             raise TooManyRequests(SLOW_DOWN, retry_after(wait))
     if contains_key(unquote(request.raw_path)):
         raise BadRequest(KEY_IN_URL, code="key_in_url")
@@ -170,7 +170,7 @@ async def _find_key(request: web.Request, kind: KeyKind) -> StoredKey:
     try:
         key = await request.app[app_keys.KEY_RING].find(text, kind)
     except Unauthorized:
-        if wait := request.app[app_keys.WRONG_KEY_LIMITER].take(request[SENDER].group):
+        if wait := request.app[app_keys.LIMITS].wrong_keys.take(request[SENDER].group):
             more: JsonObject = {"retry_after": wait} if kind is INTEGRATION else {}
             raise TooManyRequests(SLOW_DOWN, retry_after(wait), **more) from None
         raise

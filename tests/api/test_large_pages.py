@@ -246,7 +246,7 @@ async def test_many_exports_share_the_memory_of_a_few(
     async with AsyncExitStack() as stack:
         for running in (0, 60):
             for _ in range(running):
-                await stack.enter_async_context(api.app[app_keys.EXPORTS].one())
+                await stack.enter_async_context(api.app[app_keys.LIMITS].exports.one())
             results.clear()
             status, exports = await request_json(api, "GET", "/api/invoices/export-all")
             assert status == 200 and len(exports) == 40

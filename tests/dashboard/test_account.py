@@ -15,7 +15,8 @@ from service.commands.bootstrap import run_command
 from service.commands.people import link_user
 from service.config import Config
 from service.dashboard.sessions import PLAIN_COOKIE
-from service.dashboard.sign_in import ACCOUNT_TRIES, TRIES_PER_HOUR, TRIES_PER_MINUTE
+from service.http import app_keys
+from service.http.limits import TRIES_PER_HOUR, TRIES_PER_MINUTE
 from tests.conftest import Company, StartService, make_company
 from tests.harness.visitors import PASSWORD, Visitor, join, make_person
 
@@ -78,7 +79,7 @@ async def try_password(site: Site, address: str, password: str, email: str = EMA
 
 def use_up_tries(site: Site, email: str = EMAIL) -> None:
     """Use up the tries of a person from all networks, as fast as none becomes free."""
-    limiter = site.app[ACCOUNT_TRIES]
+    limiter = site.app[app_keys.LIMITS].account_tries
     while not limiter.take(email):
         pass
 
@@ -121,7 +122,8 @@ async def test_spellings_of_an_address_share_the_tries(site: Site, email: str) -
 async def test_tries_from_many_networks_are_limited_in_an_hour(
     site: Site, owner: asyncpg.Connection
 ) -> None:
-    assert not any(site.app[ACCOUNT_TRIES].take(EMAIL) for _ in range(TRIES_PER_HOUR - 3))
+    limiter = site.app[app_keys.LIMITS].account_tries
+    assert not any(limiter.take(EMAIL) for _ in range(TRIES_PER_HOUR - 3))
     found = [await try_password(site, f"10.0.{n}.1", "wrong") for n in range(6)]
     # A try may become free in the time that this takes.
     assert 3 <= found.count(401) < len(found) and set(found) == {401, 429}

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from service.config import Config, read_config
-from service.dashboard.sign_in import TRIES
+from service.http import app_keys
 from tests.api_invoices import create_invoice
 from tests.conftest import Client, Company, make_company
 from tests.dashboard.test_form_repetition import INVOICE
@@ -81,7 +81,7 @@ async def test_a_form_is_sent_after_the_next_sign_in(
 def use_up_tries(site: Client, email: str) -> None:
     """Use up the tries of a person from the network of the tests."""
     network = ip_network("127.0.0.0/24")
-    while not site.app[TRIES].take((email, network)):
+    while not site.app[app_keys.LIMITS].tries.take((email, network)):
         pass
 
 

@@ -229,7 +229,7 @@ async def test_a_company_downloads_a_list_once_at_a_time(
 
 
 async def test_downloads_count_as_exports_of_the_process(member: Visitor, site: Client) -> None:
-    exports = site.app[app_keys.EXPORTS]
+    exports = site.app[app_keys.LIMITS].exports
     async with AsyncExitStack() as stack:
         for _ in range(MAX_EXPORTS):
             await stack.enter_async_context(exports.one())

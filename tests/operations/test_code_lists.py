@@ -191,7 +191,7 @@ async def test_a_request_keeps_the_tables_with_which_it_began(
 ) -> None:
     """The tables change after the head of a request has arrived, and before its body."""
     api = await start()
-    budget = api.app[app_keys.UPLOAD_BUDGET] if api.app else None
+    budget = api.app[app_keys.LIMITS].uploads if api.app else None
     body = json.dumps(with_unit("KGX")).encode()
 
     async def send_late() -> AsyncIterator[bytes]:

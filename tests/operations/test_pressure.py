@@ -535,7 +535,7 @@ async def test_a_company_has_one_export_at_a_time(
 
 @pytest.mark.own_service
 async def test_concurrent_exports_of_a_process_are_limited(api: Client) -> None:
-    path, exports = "/api/invoices/export-all", api.app[app_keys.EXPORTS]
+    path, exports = "/api/invoices/export-all", api.app[app_keys.LIMITS].exports
     async with AsyncExitStack() as stack:
         for _ in range(MAX_EXPORTS - 1):
             await stack.enter_async_context(exports.one())

@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def taken(api: Client) -> int:
-    budget = api.app[app_keys.UPLOAD_BUDGET]
+    budget = api.app[app_keys.LIMITS].uploads
     return budget.known.taken + budget.unknown.taken
 
 
