@@ -118,7 +118,7 @@ class Portal(Transport):
 
     @asynccontextmanager
     async def open_submission(self, tin: str, body: bytes) -> AsyncIterator[Send]:
-        """Start a submission, and yield `send(check)` when it is connected, including TLS.
+        """Start a submission, and yield `send(check)` when it is connected, with TLS. Portal: 4
 
         Call `ready` before. Raises NotSent, or the error of a login, if there is no connection. A
         request that was not sent when the block ends is abandoned and its connection closed.
@@ -141,7 +141,16 @@ class Portal(Transport):
                 go.set_result(check)
             return await request
 
-        request = asyncio.create_task(self.submit(tin, body, before_bytes=hold, admitted=True))
+        post = Request(
+            tin,
+            "submit",
+            "POST",
+            "/documentsubmissions/",
+            body=body,
+            before_bytes=hold,
+            admitted=True,
+        )
+        request = asyncio.create_task(self._call(post, responses.receipt))
         connected = asyncio.create_task(is_connected.wait())
         try:
             await asyncio.wait({request, connected}, return_when=asyncio.FIRST_COMPLETED)
@@ -155,32 +164,6 @@ class Portal(Transport):
             # Mark the error as retrieved: it was raised, or the request was abandoned.
             if not request.cancelled():
                 request.exception()
-
-    async def submit(
-        self,
-        tin: str,
-        body: bytes,
-        *,
-        before_bytes: BeforeBytes | None = None,
-        admitted: bool = False,
-    ) -> SubmissionReceipt:
-        """Send the bytes of a submission unchanged. Portal: 4
-
-        `before_bytes()` is awaited when the connection is established and no byte is written, and
-        again if a 401 causes a second request. If it raises NotSent (or any error), nothing is sent
-        and the error propagates. With `admitted`, after `ready`, the first request does not pass
-        the rate limiter.
-        """
-        request = Request(
-            tin,
-            "submit",
-            "POST",
-            "/documentsubmissions/",
-            body=body,
-            before_bytes=before_bytes,
-            admitted=admitted,
-        )
-        return await self._call(request, responses.receipt)
 
     async def submission(self, tin: str, uid: str) -> Listing:
         """Return the documents of a submission, of all pages. Portal: 5.1
@@ -258,7 +241,8 @@ class Portal(Transport):
         """Cancel a document. Portal: 6
 
         After an exception the document may be cancelled nevertheless: read its state.
-        `before_bytes` is used as in `submit`.
+        `before_bytes()` is awaited when the connection is established and no byte is written, and
+        again if a 401 causes a second request. If it raises an error, nothing is sent.
         """
         request = Request(
             tin,

@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -180,6 +180,17 @@ async def portal_to(
         async with portal_session(config) as session:
             yield Portal(session, config, **options or {}), server
         await asyncio.gather(*filter(None, server.handlers))
+
+
+async def send_submission(
+    portal: Portal,
+    body: bytes = b"{}",
+    tin: str = TIN,
+    check: Callable[[], None] = lambda: None,
+) -> SubmissionReceipt:
+    """Open a submission and send it."""
+    async with portal.open_submission(tin, body) as send:
+        return await send(check)
 
 
 async def reset(reader: Reader, writer: Writer, request: Request) -> None:
@@ -362,25 +373,25 @@ CANCELS: dict[type[Exception], dict[str, Response]] = {
 }
 #: An operation, its arguments, a response and the error that it raises.
 ERRORS = [
-    pytest.param(operation, arguments, act, error, id=f"{operation}: {name}")
-    for operation, arguments, table in (
-        ("submit", (b"{}",), SUBMITS),
-        ("details", (UUID,), READS),
-        ("cancel", (UUID, "Wrong buyer"), CANCELS),
+    pytest.param(call, act, error, id=f"{operation}: {name}")
+    for operation, call, table in (
+        ("submit", send_submission, SUBMITS),
+        ("details", lambda portal: portal.details(TIN, UUID), READS),
+        ("cancel", lambda portal: portal.cancel(TIN, UUID, "Wrong buyer"), CANCELS),
     )
     for error, acts in table.items()
     for name, act in acts.items()
 ]
 
 
-@pytest.mark.parametrize("operation, arguments, act, expected", ERRORS)
+@pytest.mark.parametrize("call, act, expected", ERRORS)
 async def test_a_request_raises_the_error_class_of_its_response(
-    operation: str, arguments: tuple[Any, ...], act: Response, expected: type[Exception]
+    call: Callable[[Portal], Awaitable[Any]], act: Response, expected: type[Exception]
 ) -> None:
     """Redirects must be ignored."""
     async with portal_to(act, **TIMEOUT) as (portal, server):
         with pytest.raises(PortalError) as raised:
-            await getattr(portal, operation)(TIN, *arguments)
+            await call(portal)
     assert type(raised.value) is expected
     assert "the-secret" not in repr(raised.value) and "token-" not in repr(raised.value)
     assert "/elsewhere" not in [request.target for request in server.requests]
@@ -402,32 +413,21 @@ async def test_a_failed_or_stalled_tls_handshake_sends_nothing(act: Any) -> None
         config = config_for(base, PORTAL_CONNECT_TIMEOUT_SECONDS="0.3")
         async with asyncio.timeout(60), portal_session(config) as session:
             with pytest.raises(NotSent):
-                await Portal(session, config).submit(TIN, b"{}")
+                await send_submission(Portal(session, config))
 
 
 @pytest.mark.parametrize(
     "error", [NotSent("The claim is too old."), LookupError("A bug."), OSError("Passing.")]
 )
-async def test_an_error_in_before_bytes_stops_the_request(error: Exception) -> None:
-    async def stop() -> None:
+async def test_an_error_in_the_check_stops_the_request(error: Exception) -> None:
+    def stop() -> None:
         raise error
 
     expected = NotSent if isinstance(error, OSError) else type(error)
     async with portal_to(http(202, RECEIPT)) as (portal, server):
         with pytest.raises(expected):
-            await portal.submit(TIN, b"{}", before_bytes=stop)
+            await send_submission(portal, check=stop)
     assert len(server.logins) == 1 and b"documentsubmissions" not in server.received
-
-
-async def test_before_bytes_runs_before_each_request_is_written() -> None:
-    seen = []
-
-    async def look() -> None:
-        seen.append(len(server.calls))
-
-    async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
-        await portal.submit(TIN, b"{}", before_bytes=look)
-    assert seen == [0, 1]
 
 
 @dataclass
@@ -506,7 +506,7 @@ async def test_a_submit_on_a_closed_connection_is_not_repeated() -> None:
     async with portal_to(once) as (portal, server):
         await portal.details(TIN, UUID)
         with pytest.raises(Unclear):
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert [request.method for request in server.calls] == ["GET", "POST"]
 
 
@@ -549,7 +549,7 @@ async def test_the_rate_limiter_is_asked_before_every_request() -> None:
 
     async with portal_to(http(202, RECEIPT), options={"rate_limiter": limiter}) as (portal, server):
         with pytest.raises(Throttled):
-            await portal.submit(TIN, b"{}")
+            await portal.ready(TIN)
     assert passed == [("login", TIN), ("submit", TIN)] and not server.calls
 
 
@@ -599,21 +599,21 @@ async def test_a_failed_login_raises_its_error_class_and_sends_nothing(
 ) -> None:
     async with portal_to(http(202, RECEIPT), login, **TIMEOUT) as (portal, server):
         with pytest.raises(expected):
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert len(server.logins) == 1 and not server.calls
 
 
 async def test_a_refused_login_has_the_reason_of_the_portal() -> None:
     async with portal_to(b"", http(400, BLOCKED)) as (portal, _):
         with pytest.raises(LoginRefused) as refused:
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     expected = [{"code": "invalid_client", "path": "", "message": "User blocked"}]
     assert refused.value.errors == expected
 
 
 async def test_the_login_is_a_form_without_onbehalfof() -> None:
     async with portal_to(http(202, RECEIPT)) as (portal, server):
-        await portal.submit(TIN, b"{}")
+        await send_submission(portal)
     form = parse_qs(server.logins[0].body.decode())
     assert form["client_id"] == ["the-client"] and form["grant_type"] == ["client_credentials"]
     assert "onbehalfof" not in server.logins[0].headers
@@ -622,7 +622,7 @@ async def test_the_login_is_a_form_without_onbehalfof() -> None:
 async def test_an_intermediary_logs_in_once_for_each_company() -> None:
     async with portal_to(http(202, RECEIPT), PORTAL_INTERMEDIARY="true") as (portal, server):
         for tin in ("C10", "C20", "C10"):
-            await portal.submit(tin, b"{}")
+            await send_submission(portal, tin=tin)
     assert [request.headers["onbehalfof"] for request in server.logins] == ["C10", "C20"]
     assert [request.headers["authorization"][-1] for request in server.calls] == ["1", "2", "1"]
     assert not any("onbehalfof" in request.headers for request in server.calls)
@@ -631,7 +631,7 @@ async def test_an_intermediary_logs_in_once_for_each_company() -> None:
 async def test_concurrent_requests_share_a_failed_login() -> None:
     async with portal_to(b"", http(500)) as (portal, server):
         results = await asyncio.gather(
-            *(portal.submit(TIN, b"{}") for _ in range(20)), return_exceptions=True
+            *(send_submission(portal) for _ in range(20)), return_exceptions=True
         )
     assert {type(result) for result in results} == {NotSent} and len(server.logins) == 1
 
@@ -645,7 +645,7 @@ async def test_a_cancelled_request_does_not_cancel_a_shared_login() -> None:
         writer.write(http(200, {"access_token": "token-1", "expires_in": 3600}, close=False))
 
     async with portal_to(http(202, RECEIPT), slow_login) as (portal, server):
-        first, second = (asyncio.create_task(portal.submit(TIN, b"{}")) for _ in range(2))
+        first, second = (asyncio.create_task(send_submission(portal)) for _ in range(2))
         await asked.wait()
         first.cancel()
         go_on.set()
@@ -655,7 +655,7 @@ async def test_a_cancelled_request_does_not_cancel_a_shared_login() -> None:
 
 async def test_a_refused_token_is_renewed_once_for_all_requests() -> None:
     async with portal_to(accepts_token("token-2", http(202, RECEIPT))) as (portal, server):
-        results = await asyncio.gather(*(portal.submit(TIN, b"{}") for _ in range(20)))
+        results = await asyncio.gather(*(send_submission(portal) for _ in range(20)))
     assert len(results) == 20 and len(server.logins) == 2
 
 
@@ -670,9 +670,9 @@ async def test_a_late_refusal_of_an_old_token_keeps_the_new_one() -> None:
         writer.write(http(401, close=False) if is_old else http(202, RECEIPT, close=False))
 
     async with portal_to(late) as (portal, server):
-        slow = asyncio.create_task(portal.submit(TIN, b"{}"))
+        slow = asyncio.create_task(send_submission(portal))
         await held.wait()
-        await portal.submit(TIN, b"{}")
+        await send_submission(portal)
         renewed.set()
         await slow
     assert len(server.logins) == 2 and len(server.calls) == 4
@@ -682,7 +682,7 @@ async def test_a_token_is_renewed_after_80_percent_of_its_lifetime() -> None:
     now = [0.0]
     async with portal_to(http(202, RECEIPT), options={"clock": lambda: now[0]}) as (portal, server):
         for now[0], logins in ((0, 1), (0.8 * 3600 - 1, 1), (0.8 * 3600, 2)):
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
             assert len(server.logins) == logins
 
 
@@ -713,7 +713,7 @@ async def test_retry_after_accepts_seconds_or_a_date_within_bounds(
 ) -> None:
     async with portal_to(http(429, **headers)) as (portal, _):
         with pytest.raises(Throttled) as raised:
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert raised.value.retry_after == timedelta(seconds=expected)
 
 
@@ -728,7 +728,7 @@ async def test_a_submission_is_sent_unchanged_and_returns_its_receipt() -> None:
     rejected = [{"invoiceCodeNumber": "INV-2", **error}]
     answer = http(202, receipt(rejectedDocuments=rejected), Date="Mon, 14 Sep 2026 03:26:00 GMT")
     async with portal_to(answer) as (portal, server):
-        submission = await portal.submit(TIN, body)
+        submission = await send_submission(portal, body)
     assert server.calls[0].body == body
     assert server.calls[0].target == "/api/v1.0/documentsubmissions/"
     assert server.calls[0].headers["content-type"] == "application/json"
@@ -751,11 +751,11 @@ async def test_a_submission_can_be_rejected_as_a_whole(error: Any, message: str)
     rejected = [{"invoiceCodeNumber": "INV-1", "error": error}]
     all_rejected = {"submissionUid": None, "acceptedDocuments": [], "rejectedDocuments": rejected}
     async with portal_to(http(202, all_rejected)) as (portal, _):
-        submission = await portal.submit(TIN, b"{}")
+        submission = await send_submission(portal)
     assert submission.uid is None and not submission.accepted
     assert submission.rejected == {"INV-1": [{"code": None, "path": "", "message": message}]}
     async with portal_to(http(202, {"acceptedDocuments": []})) as (portal, _):
-        assert not (await portal.submit(TIN, b"{}")).accepted
+        assert not (await send_submission(portal)).accepted
 
 
 @pytest.mark.parametrize(
@@ -780,7 +780,7 @@ async def test_a_damaged_receipt_is_unclear_with_the_uuids_it_shows(
 ) -> None:
     async with portal_to(raw) as (portal, _):
         with pytest.raises(Unclear) as unclear:
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert unclear.value.evidence == expected
 
 
@@ -836,7 +836,7 @@ async def test_a_refusal_is_parsed_in_both_dialects(
 ) -> None:
     async with portal_to(http(400, body, correlationId="0HNXQ1C5T7K2A:00000003")) as (portal, _):
         with pytest.raises(Refused) as refused:
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert (refused.value.status, refused.value.code, refused.value.body) == (400, code, body)
     assert refused.value.correlation_id == "0HNXQ1C5T7K2A:00000003"
     if errors is not None:
@@ -848,7 +848,7 @@ async def test_texts_of_the_portal_are_cleaned_and_truncated() -> None:
     answer = http(400, refusal("Z", details=details), correlationId="a b")
     async with portal_to(answer) as (portal, _):
         with pytest.raises(Refused) as refused:
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     assert refused.value.errors == [{"code": "AB", "path": "", "message": "x" * 2000}] * 200
     body: Any = refused.value.body
     assert len(body["error"]["details"]) == 200
@@ -918,7 +918,7 @@ async def test_member_names_of_a_document_are_case_insensitive() -> None:
 
 async def test_member_names_of_other_responses_are_case_insensitive() -> None:
     async with portal_to(http(202, convert_to_upper_case(RECEIPT))) as (portal, _):
-        assert (await portal.submit(TIN, b"{}")).accepted == {"INV-1": UUID}
+        assert (await send_submission(portal)).accepted == {"INV-1": UUID}
     assert len(await read("submission", convert_to_upper_case(state([document()])), UID)) == 1
     assert len(await read("search", convert_to_upper_case(listing([document()])), NOW, NOW)) == 1
     found = await read("details", {"submissionUID": None, **document()}, UUID)
@@ -936,7 +936,7 @@ async def test_identifiers_in_lower_case_are_read_in_upper_case() -> None:
     accepted = [{"uuid": UUID.lower(), "invoiceCodeNumber": "INV-1"}]
     receipt = {**RECEIPT, "submissionUid": UID.lower(), "acceptedDocuments": accepted}
     async with portal_to(http(202, receipt)) as (portal, _):
-        found = await portal.submit(TIN, b"{}")
+        found = await send_submission(portal)
     assert (found.uid, found.accepted) == (UID, {"INV-1": UUID})
 
 
@@ -1128,7 +1128,7 @@ async def test_a_client_through_another_rate_limiter_shares_tokens() -> None:
         await portal.ready(TIN)
         view = portal.through(limiter)
         await view.ready(TIN)
-        await view.submit(TIN, b"{}", admitted=True)
+        await send_submission(view)
     assert passed == ["submit"] and len(server.calls) == 1
 
 
@@ -1349,8 +1349,8 @@ async def test_an_identifier_cannot_change_the_request_path(uuid: str) -> None:
 
 async def test_cookies_of_the_portal_are_not_stored() -> None:
     async with portal_to(http(202, RECEIPT, Set_Cookie="a=b")) as (portal, server):
-        await portal.submit(TIN, b"{}")
-        await portal.submit(TIN, b"{}")
+        await send_submission(portal)
+        await send_submission(portal)
     assert not any("cookie" in request.headers for request in server.calls)
 
 
@@ -1359,10 +1359,10 @@ async def test_each_request_is_logged_in_one_line_without_secrets(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with portal_to(http(202, RECEIPT, correlationId="0HN:3")) as (portal, _):
-        await portal.submit(TIN, b'{"body": 1}')
+        await send_submission(portal, b'{"body": 1}')
     async with portal_to(hang_up) as (portal, _):
         with pytest.raises(Unclear):
-            await portal.submit(TIN, b"{}")
+            await send_submission(portal)
     lines = [record.getMessage() for record in caplog.records if record.name == transport.__name__]
     assert re.fullmatch(r"portal operation=submit status=202 ms=\d+ correlation_id=0HN:3", lines[1])
     assert re.fullmatch(

@@ -13,7 +13,7 @@ from tests.api_invoices import create_invoice, create_submitted_invoice
 from tests.api_reads import get_invoice
 from tests.api_requests import submit
 from tests.conftest import Sandbox, StartService, make_company, until
-from tests.portal.test_portal_client import TIN, http, portal_to, silent
+from tests.portal.test_portal_client import http, portal_to, send_submission, silent
 
 #: A task that waits for a connection.
 Waiting = asyncio.Task[AsyncExitStack]
@@ -108,7 +108,7 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
     }
     async with portal_to(silent, **bounds) as (portal, server):
         outcomes = await asyncio.gather(
-            *[portal.submit(TIN, b"{}") for _ in range(33)], return_exceptions=True
+            *[send_submission(portal) for _ in range(33)], return_exceptions=True
         )
         unclear = [outcome for outcome in outcomes if isinstance(outcome, Unclear)]
         refused = [outcome for outcome in outcomes if isinstance(outcome, NotSent)]

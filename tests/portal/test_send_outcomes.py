@@ -19,7 +19,7 @@ from service.submission.machine.types import Event, Submission, SubmittedDocumen
 from service.submission.sending import send
 from tests.harness.processes import free_port
 from tests.harness.sandbox import Administration
-from tests.portal.test_portal_client import TIN, config_for, fresh_submission
+from tests.portal.test_portal_client import TIN, config_for, fresh_submission, send_submission
 
 Fault = dict[str, Any]
 NUMBER, NOW = "INV-7", datetime(2026, 9, 14, 3, 26, tzinfo=UTC)
@@ -122,7 +122,7 @@ class Installation:
 
 async def _send(portal: Portal) -> Event:
     try:
-        return await portal.submit(TIN, fresh_submission(NUMBER))
+        return await send_submission(portal, fresh_submission(NUMBER))
     except PortalError as error:
         return send.describe_failure(error)
 
