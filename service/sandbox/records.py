@@ -72,9 +72,9 @@ class CheckedEntry(NamedTuple):
 
 
 def insert_document(
-    sandbox: Sandbox, caller: Row, entry: CheckedEntry, uid: str | None, now: float
+    sandbox: Sandbox, caller: Row, entry: CheckedEntry, now: float, **submission: str | None
 ) -> str:
-    """Store an accepted document of a submission and return its uuid.
+    """Store an accepted document with the columns of its submission, and return its uuid.
 
     `now` is in Unix seconds. The caller has opened a transaction.
     """
@@ -83,7 +83,7 @@ def insert_document(
     delay = 60 if document.number.startswith("SIM-SLOW-") else 0  # Portal: Appendix B
     sandbox.db.document_insert(
         uuid=uuid,
-        submission_uid=uid,
+        **submission,
         number=document.number,
         type=document.type,
         version=document.version,

@@ -188,18 +188,11 @@ def store(sandbox: Sandbox, caller: Row, sha256: str, checked: list[CheckedEntry
     """
     accepted = [each for each in checked if not each.findings]
     uid, now = (new_uuid() if accepted else None), sandbox.now()
+    columns = {"submission_uid": uid, "payload_sha256": sha256}
     with sandbox.db.transaction():
-        if uid:
-            sandbox.db.submission_insert(
-                uid=uid,
-                taxpayer=caller["taxpayer"],
-                client_id=caller["client_id"],
-                sha256=sha256,
-                received_at=now,
-            )
         answered = [
             {
-                "uuid": insert_document(sandbox, caller, each, uid, now),
+                "uuid": insert_document(sandbox, caller, each, now, **columns),
                 "invoiceCodeNumber": each.code_number,
             }
             for each in accepted

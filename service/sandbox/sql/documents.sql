@@ -1,27 +1,23 @@
--- Submissions and their documents. No row is deleted before a reset.
-
--- name: submission_insert :exec
-insert into submissions (uid, taxpayer, client_id, sha256, received_at)
-values (:uid, :taxpayer, :client_id, :sha256, :received_at);
+-- Documents and their submissions. No row is deleted before a reset.
 
 -- name: submission_get :one
-select uid, taxpayer, client_id, received_at from submissions where uid = :uid;
+select taxpayer, client_id, received_at from documents where submission_uid = :uid limit 1;
 
 -- name: submission_same_payload :value
 -- Return when the taxpayer last sent the same body, if that was after :since.
 select max(received_at)
-  from submissions
- where taxpayer = :taxpayer and sha256 = :sha256 and received_at > :since;
+  from documents
+ where taxpayer = :taxpayer and payload_sha256 = :sha256 and received_at > :since;
 
 -- name: document_insert :exec
 insert into documents (
-  uuid, submission_uid, taxpayer, client_id, created_by, intermediary_tin, intermediary_name,
-  number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme, receiver_tin,
-  receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin, buyer_name,
-  total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at, due_at,
-  status
+  uuid, submission_uid, payload_sha256, taxpayer, client_id, created_by, intermediary_tin,
+  intermediary_name, number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme,
+  receiver_tin, receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin,
+  buyer_name, total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at,
+  due_at, status
 ) values (
-  :uuid, :submission_uid, :taxpayer, :client_id, :created_by, :intermediary_tin,
+  :uuid, :submission_uid, :payload_sha256, :taxpayer, :client_id, :created_by, :intermediary_tin,
   :intermediary_name, :number, :type, :version, :issued_at, :issuer_name, :issuer_id,
   :issuer_scheme, :receiver_tin, :receiver_id, :receiver_scheme, :receiver_name, :supplier_tin,
   :supplier_name, :buyer_tin, :buyer_name, :total_excluding_tax, :total_discount, :total_net,

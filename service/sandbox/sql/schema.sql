@@ -13,19 +13,11 @@ create table if not exists tokens (  -- Issued access tokens.
   expires_at real not null  -- When the token expires; 0: it was revoked.
 );
 
-create table if not exists submissions (  -- Accepted submissions.
-  uid text primary key,  -- Id of the submission.
-  taxpayer text not null,  -- Taxpayer that submitted.
-  client_id text not null,  -- Client that sent the request.
-  sha256 text not null,  -- SHA-256 of the request body, in hexadecimal.
-  received_at real not null  -- When the request was received.
-);
-create index if not exists submissions_payload on submissions (taxpayer, sha256, received_at);
-
 create table if not exists documents (  -- Every accepted document. None is deleted before a reset.
   sequence integer primary key autoincrement,  -- Order of acceptance.
   uuid text not null unique,  -- Id of the document.
   submission_uid text not null,  -- Submission that contained it.
+  payload_sha256 text not null,  -- SHA-256 of the body of the submission, in hexadecimal.
   taxpayer text not null,  -- TIN of the issuer.
   client_id text not null,  -- Client that sent it.
   created_by text not null,  -- Submitter as the portal shows it.
@@ -65,6 +57,8 @@ create index if not exists documents_submission on documents (submission_uid, se
 create index if not exists documents_due on documents (due_at, sequence)
   where status = 'Submitted';
 create index if not exists documents_identity on documents (taxpayer, number, issued_at);
+create index if not exists documents_payload
+  on documents (taxpayer, payload_sha256, received_at);
 create index if not exists documents_received on documents (received_at);
 
 create table if not exists bodies (  -- Bytes of the accepted documents.
