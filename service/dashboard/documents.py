@@ -196,6 +196,9 @@ async def show_document(
     activity = await read_own(
         request, sql.activity_of, subject=f"{kind.documents.kind.noun} {record['id']}"
     )
+    notes = await read_own(
+        request, sql.notes_of_document, document_id=record["id"], most=MOST_NOTES
+    )
     target = await read_target(request, record["id"]) if kind is NOTES else None
     currency = choose_currency(record.get("currency_code"), target)
     rate = record.get("exchange_rate")
@@ -228,7 +231,7 @@ async def show_document(
         checks=checks,
         activity=[{**entry, "code": record[kind.code]} for entry in activity],
         links=await read(request, f"{place}/links"),
-        notes=await _read_notes(kind, request),
+        notes=notes,
         cancellable=_find_time_left(submitted),
         is_locked=record["status"] in states.LOCKED,
         created=created,
@@ -264,15 +267,6 @@ def _choose_warnings(request: web.Request, checks: Findings | None) -> Sequence[
     if request[SESSION].may(ADMINISTER):
         return warnings
     return [each for each in warnings if each["code"] not in FOR_ADMINISTRATOR]
-
-
-async def _read_notes(kind: Kind, request: web.Request) -> Sequence[JsonMapping]:
-    """Return the latest notes of an invoice or a consolidated invoice. Notes have none."""
-    if kind is NOTES:
-        return []
-    return await read_own(
-        request, sql.notes_of_document, document_id=int(request.match_info["id"]), most=MOST_NOTES
-    )
 
 
 async def _describe_submitting(request: web.Request, record: JsonMapping) -> str | None:
