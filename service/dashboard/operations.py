@@ -100,15 +100,8 @@ class Failed(ApiError):
         self.status = answer.status
 
 
-async def call(
-    request: web.Request,
-    method: str,
-    path: str,
-    body: object = None,
-    query: Mapping[str, object] | None = None,
-) -> Answer:
+async def call(request: web.Request, method: str, target: str, body: object = None) -> Answer:
     """Run an operation and return its response, also that of an error."""
-    target = f"{path}?{urlencode(query)}" if query else path
     answer = await run_operation(request, method, target, body, run_handler)
     if answer.headers["Content-Type"].startswith("application/json"):
         await offload(len(answer.body), getattr, answer, "value")
@@ -160,7 +153,8 @@ def answer_bytes(request: web.Request) -> int:
 
 async def read(request: web.Request, path: str, query: Mapping[str, object] | None = None) -> Any:
     """Return the JSON value of a GET. Raises Failed."""
-    return (await call(request, "GET", path, query=query)).require_success().value
+    target = f"{path}?{urlencode(query)}" if query else path
+    return (await call(request, "GET", target)).require_success().value
 
 
 async def read_tagged(request: web.Request, path: str) -> tuple[Any, str]:
