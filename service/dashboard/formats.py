@@ -45,27 +45,18 @@ def plain(number: Decimal | int | str) -> str:
 
 def when(at: datetime | str | None, zone: ZoneInfo) -> Markup | str:
     """Return an instant in the company's zone, with UTC on hover."""
-    return NONE if at is None else _write_instant(at, zone, ", %H:%M")
+    return NONE if at is None else day(at, zone, ", %H:%M")
 
 
-def day(at: datetime | str, zone: ZoneInfo) -> Markup:
-    """Return the day of an instant in the company's zone, with UTC on hover."""
-    return _write_instant(at, zone)
-
-
-def _write_instant(at: datetime | str, zone: ZoneInfo, clock: str = "") -> Markup:
+def day(at: datetime | str, zone: ZoneInfo, clock: str = "") -> Markup:
     """Return the day of an instant, and its time in the format `clock`, with UTC on hover."""
     instant = datetime.fromisoformat(at) if isinstance(at, str) else at
     local, utc = instant.astimezone(zone), instant.astimezone(UTC)
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         f"{utc:%Y-%m-%dT%H:%M:%SZ}",
         f"{utc:%Y-%m-%d %H:%M:%S}",
-        f"{_write_day(local)}{local.strftime(clock)}",
+        local.strftime(f"{local.day} %b %Y{clock}"),
     )
-
-
-def _write_day(at: date) -> str:
-    return f"{at.day} {at:%b %Y}"
 
 
 def span(length: timedelta) -> str:

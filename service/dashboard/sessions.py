@@ -4,7 +4,6 @@ A session is 256 random bits in a cookie; PostgreSQL stores their SHA-256. Every
 session up, so that it ends in all processes at the same time.
 """
 
-import base64
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +103,7 @@ def make_form_token(secret: bytes, company_id: int) -> str:
     sent after the person has signed in again. A visitor without a session has another secret.
     """
     digest = hmac.digest(secret, f"form {company_id}".encode(), "sha256")
-    return f"{company_id}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+    return f"{company_id}.{digest.hex()}"
 
 
 def read_form_token(secret: bytes, text: str) -> int | None:
