@@ -44,18 +44,17 @@ from service.documents import codes, money
 from service.errors import Conflict, KeyReused
 from service.http.access import zone_of
 from service.json_types import JsonMapping, JsonObject
+from service.schema import name_in_record
 
 TEXTS = pages.TEXTS["form"]
 _DATA: JsonObject = json_codec.load_data(__file__)
-#: Kind of document -> members of its bodies -> members of its records.
-MEMBERS: dict[Kind, dict[str, str]] = {
-    kind: _DATA["members"][kind.documents.kind.name] for kind in (INVOICES, NOTES)
-}
 #: Fields of the document, and those of the other party of an invoice below /buyer or /supplier.
 DOCUMENT = {
     INVOICES: ("/type", "/code", "/issueDateTime", "/currencyCode", "/exchangeRate"),
     NOTES: ("/type", "/adjustmentNoteCode", "/adjustmentNoteIssueDate"),
 }
+#: Members that records have by another name than that in snake case.
+RECORDED: dict[str, str] = _DATA["recorded"]
 PARTY: list[str] = _DATA["party"]
 #: The values of a new invoice.
 NEW: dict[str, str] = _DATA["new"]
@@ -142,12 +141,10 @@ def _make_body(kind: Kind, record: JsonMapping) -> JsonObject:
 
     The buyer of a self-billed invoice is the company, which no body contains.
     """
-    own = "buyer" if "SELF_BILLED" in record["type"] else None
-    return {
-        name: record[member]
-        for name, member in MEMBERS[kind].items()
-        if name != own and record.get(member)
-    }
+    role = "supplier" if "SELF_BILLED" in record["type"] else "buyer"
+    names = (*(field.removeprefix("/") for field in DOCUMENT[kind]), role, "lineItems")
+    members = {name: record.get(RECORDED.get(name) or name_in_record(name)) for name in names}
+    return {name: member for name, member in members.items() if member}
 
 
 async def show(find: FindEdited, request: web.Request) -> web.Response:
@@ -285,5 +282,5 @@ def _declare(path: str, find: FindEdited) -> None:
 _declare("/invoices/new", _find_new_invoice)
 for _kind in (INVOICES, CONSOLIDATED):
     _declare(f"{_kind.path}/{{id:[0-9]+}}/note", partial(_find_new_note, _kind))
-for _kind in MEMBERS:
+for _kind in DOCUMENT:
     _declare(f"{_kind.path}/{{id:[0-9]+}}/edit", partial(_find_record, _kind))
