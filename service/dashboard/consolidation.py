@@ -40,7 +40,7 @@ async def create_draft(request: web.Request) -> web.Response:
     }
     answer = await call_once(request, "POST", CONSOLIDATED.api, body)
     if answer.is_success:
-        return redirect(f"/consolidated/{answer.value['data']['id']}?notice=consolidated")
+        return redirect(f"/consolidated/{answer.value['data']['id']}?notice=created")
     if answer.status not in (409, 422):
         raise Failed(answer)
     return await _render_plan(request, month, kind, refused=answer, code=code)

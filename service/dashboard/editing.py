@@ -65,15 +65,14 @@ class EditedDocument:
     """A document that the form creates, or the record that it edits.
 
     `path` is that of the operation that creates it, or of the record. `body` is what the fields
-    change; of a new note, it has the lines of the `target`. `leave` is the page before. `notice`
-    is shown when the document is stored. `etag` is that of the record when the form was made.
+    change; of a new note, it has the lines of the `target`. `leave` is the page before. `etag` is
+    that of the record when the form was made.
     """
 
     kind: Kind
     path: str
     leave: str
     body: JsonMapping
-    notice: str
     record: JsonMapping | None = None
     target: Target | None = None
     etag: str = ""
@@ -96,7 +95,7 @@ FindEdited = Callable[[web.Request], Awaitable[EditedDocument]]
 
 
 async def _find_new_invoice(request: web.Request) -> EditedDocument:
-    return EditedDocument(INVOICES, INVOICES.api, INVOICES.path, {}, "created")
+    return EditedDocument(INVOICES, INVOICES.api, INVOICES.path, {})
 
 
 async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
@@ -109,7 +108,6 @@ async def _find_new_note(kind: Kind, request: web.Request) -> EditedDocument:
         f"{kind.api}/{document_id}/adjustment-note",
         f"{kind.path}/{document_id}",
         {"targetInvoiceType": record["type"], "lineItems": record["line_items"]},
-        "note_created",
         target=await read_target(request, record["id"]),
     )
 
@@ -124,7 +122,6 @@ async def _find_record(kind: Kind, request: web.Request) -> EditedDocument:
         f"{kind.api}/{document_id}",
         f"{kind.path}/{document_id}",
         _make_body(kind, record),
-        "saved",
         record,
         await read_target(request, record["id"]) if kind is NOTES else None,
         etag,
@@ -239,7 +236,8 @@ async def _leave(
     changed the document since it was saved.
     """
     document_id = edited.record["id"] if edited.record else answer.value["data"]["id"]
-    notice = "sent_before" if answer.is_replayed else edited.notice
+    stored = "saved" if edited.record else "created"
+    notice = "sent_before" if answer.is_replayed else stored
     if choice == "submit":
         notice = "save_submit"
         if not answer.is_replayed:

@@ -170,7 +170,7 @@ async def test_a_changed_form_asks_before_it_is_left(page: Any) -> None:
     assert asked == ["beforeunload"]
     await fill_invoice(page)
     await page.get_by_role("button", name="Save as draft").click()
-    await page.get_by_text("The invoice is saved as a draft.").wait_for()
+    await page.get_by_text("The document is saved as a draft.").wait_for()
     assert asked == ["beforeunload"]
 
 
@@ -224,7 +224,7 @@ async def test_an_invoice_from_entry_to_credit_with_two_tabs_and_an_expired_sess
     await other.get_by_role("link", name="Create a note").click()
     await other.locator('[name="/lineItems/0/unit/count"]').fill("1")
     await other.get_by_role("button", name="Save as draft").click()
-    await read_checked(other, "The note is saved as a draft.")
+    await read_checked(other, "The document is saved as a draft.")
     await other.go_back()
     await read_checked(other, "The form has created this document.")
     await other.get_by_role("button", name="Submit to the portal").click()
@@ -320,6 +320,6 @@ async def test_sales_of_a_month_are_consolidated(
     await page.get_by_role("link", name="Show the lines").click()
     await page.get_by_text("Receipts INV-").first.wait_for()
     await page.get_by_role("button", name="Create as a draft").click()
-    await page.get_by_text("The consolidated invoice is saved as a draft.").wait_for()
+    await page.get_by_text("The document is saved as a draft.").wait_for()
     await page.goto(f"/invoices/{sale}")
     await page.get_by_text("Part of", exact=True).wait_for()
