@@ -12,7 +12,6 @@ from aiohttp import web
 
 from service import schema
 from service.api.exports import read_batches, stream_export
-from service.api.filters import DOCUMENT_SORTS, sort_by
 from service.api.operation import REPLACES, Group, QueryParameter
 from service.api.pagination import PAGE
 from service.api.records import get_record, list_records
@@ -95,10 +94,10 @@ def declare_reading(documents: Documents) -> None:
         f"GET {path}",
         f"List {plural}",
         f"{documents.schema}List",
-        query=(*PAGE, *documents.filters, sort_by(DOCUMENT_SORTS)),
+        query=(*PAGE, *documents.filters),
         description="Newest first, unless `sort` says otherwise. Filters can be combined.",
         name=f"list_{kind.name}s",
-    )(partial(list_records, name=kind.name, filters=documents.filters, sorts=DOCUMENT_SORTS))
+    )(partial(list_records, name=kind.name, filters=documents.filters))
     documents.operation(
         f"GET {path}/export-all",
         f"Export all {plural}",

@@ -32,13 +32,15 @@ from service.submission.sending import submit
 NOUN = "E-invoice request"
 operation = GROUP = Group("E-invoice requests", NOUN)
 
-SORTS = ("id", "-id")
 FILTERS = (
-    filters.status_filter(schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"),
+    filters.several_of(
+        "status", schema.get_values("einvoice_request_status"), "EinvoiceRequestStatus"
+    ),
     filters.search_for(
         "the invoice's full code, or a part of the buyer's name and TIN that begins with a word"
     ),
     filters.METADATA,
+    filters.sort_by(("id", "-id")),
 )
 CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
@@ -74,11 +76,11 @@ has_buyer = partial(
     "GET /api/einvoice-requests",
     "List e-invoice requests",
     "EinvoiceRequestList",
-    query=(*pagination.PAGE, *FILTERS, filters.sort_by(SORTS)),
+    query=(*pagination.PAGE, *FILTERS),
     description="Newest first.",
 )
 async def list_einvoice_requests(request: web.Request) -> web.StreamResponse:
-    return await list_records(request, "einvoice_request", FILTERS, SORTS)
+    return await list_records(request, "einvoice_request", FILTERS)
 
 
 @operation(

@@ -3,38 +3,19 @@
 from aiohttp import web
 
 from service import json_codec, schema
-from service.api.filters import read_filter
-from service.api.operation import Group, QueryParameter
-from service.api.pagination import read_number
+from service.api.filters import integer, read_filters, several_of
+from service.api.operation import Group
 from service.db.statements import sql
 from service.errors import ValidationError, Violation, reject, violation
 from service.http import requests, responses
-from service.http.access import read_own
+from service.http.access import read_own, zone_of
 
 operation = GROUP = Group("Events")
 
-TYPES = schema.get_values("event_type")
-
-
-def _read_types(text: str) -> list[str]:
-    types = text.split(",")
-    if not set(types) <= set(TYPES):
-        raise ValueError(f"types must be a comma-separated list of {', '.join(TYPES)}.")
-    return types
-
-
-AFTER = QueryParameter(
-    "after", {"type": "integer", "minimum": 0, "default": 0}, "Only events after this one."
-)
-LIMIT = QueryParameter(
-    "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 50}, "Events of a page."
-)
-ONLY_TYPES = QueryParameter(
-    "types",
-    {"type": "string"},
-    "Only events of these types, separated by commas.",
-    _read_types,
-    rule="enum",
+FILTERS = (
+    integer("after", "Only events after this one.", minimum=0, default=0),
+    integer("limit", "Events of a page.", minimum=1, maximum=100, default=50),
+    several_of("types", schema.get_values("event_type"), "EventType"),
 )
 
 
@@ -42,17 +23,15 @@ ONLY_TYPES = QueryParameter(
     "GET /api/events",
     "List events",
     "EventList",
-    query=(AFTER, LIMIT, ONLY_TYPES),
+    query=FILTERS,
     description="In order. `meta.next_after` is the `after` of the next page.",
 )
 async def list_events(request: web.Request) -> web.Response:
     violations: list[Violation] = []
-    query = requests.read_query(request, ("after", "limit", "types"), violations)
-    after = read_number(query, AFTER, violations)
-    most = read_number(query, LIMIT, violations)
-    types = read_filter(query, ONLY_TYPES, violations)
+    query = requests.read_query(request, [each.name for each in FILTERS], violations)
+    values = read_filters(query, FILTERS, zone_of(request), violations)
     reject(violations)
-    row = await read_own(request, sql.event_page, after=after, most=most, types=types)
+    row = await read_own(request, sql.event_page, **values)
     if not row["known"]:
         raise ValidationError(
             [violation("after", "known", "after must be 0 or the id of an event of the company.")]

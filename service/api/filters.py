@@ -42,7 +42,7 @@ def read_filters(
 
     Times are texts. A day is read without a time zone, and begins and ends in `zone`.
     """
-    values = {each.name: read_filter(query, each, violations) for each in filters}
+    values = {each.name: _read(query, each, violations) for each in filters}
     for name, value in values.items():
         if isinstance(value, datetime):
             values[name] = (value if value.tzinfo else value.replace(tzinfo=zone)).isoformat()
@@ -51,18 +51,15 @@ def read_filters(
     return values
 
 
-def read_filter(
-    query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
-) -> Any:
-    """Return the value of a filter, None if absent or empty. Appends to `violations`."""
+def _read(query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]) -> Any:
+    """Return the value of a parameter, its default if absent, empty or wrong."""
     text = query.get(parameter.name)
-    if not text or not parameter.read:
-        return None
-    try:
-        return parameter.read(text)
-    except ValueError as error:
-        violations.append(violation(parameter.name, parameter.rule, str(error)))
-        return None
+    if parameter.read and text is not None and (text or not parameter.can_be_empty):
+        try:
+            return parameter.read(text)
+        except ValueError as error:
+            violations.append(violation(parameter.name, parameter.rule, str(error)))
+    return parameter.schema.get("default")
 
 
 def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dict[str, str] | None:
@@ -80,9 +77,24 @@ def _read_metadata(query: Mapping[str, str], violations: list[Violation]) -> dic
     return entries or None
 
 
+def integer(name: str, description: str, **limits: int) -> QueryParameter:
+    """Return a parameter that accepts an integer. `limits` are keywords of its schema."""
+    low, high = limits["minimum"], limits.get("maximum", requests.MAX_ID)
+
+    def read(text: str) -> int:
+        number = read_number(text, 19)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"{name} must be an integer from {low} to {high}.")
+        return number
+
+    schema = {"type": "integer", **limits}
+    return QueryParameter(name, schema, description, read, "range", "default" not in limits)
+
+
 def sort_by(sorts: Collection[str]) -> QueryParameter:
     schema = {"enum": list(sorts), "default": NEWEST_FIRST}
-    return QueryParameter("sort", schema, "A leading `-` means descending.")
+    read = one_of("sort", sorts).read
+    return QueryParameter("sort", schema, "A leading `-` means descending.", read, "enum")
 
 
 def one_of(name: str, values: Collection[str], component: str = "") -> QueryParameter:
@@ -97,19 +109,19 @@ def one_of(name: str, values: Collection[str], component: str = "") -> QueryPara
     return QueryParameter(name, schema, f"Only records with this {name}.", read)
 
 
-def status_filter(values: Collection[str], component: str) -> QueryParameter:
-    """Return the filter `status`: one or several values, which a component describes."""
+def several_of(name: str, values: Collection[str], component: str) -> QueryParameter:
+    """Return a filter that accepts one or several values, which a component describes."""
 
     def read(text: str) -> str:
         if unknown := [value for value in text.split(",") if value not in values]:
             raise ValueError(
-                f"status must be one or several of {', '.join(values)}, separated by commas. "
+                f"{name} must be one or several of {', '.join(values)}, separated by commas. "
                 f"{describe_unknown('value', unknown[0], values)}"
             )
         return text
 
     schema = {"type": "array", "items": refer_to(component), "minItems": 1}
-    return QueryParameter("status", schema, "One or several values, separated by commas.", read)
+    return QueryParameter(name, schema, "One or several values, separated by commas.", read)
 
 
 def _limit(name: str, description: str, is_last: bool) -> QueryParameter:
@@ -174,39 +186,19 @@ BUYER_TIN = QueryParameter(
     "The TIN of the buyer, in any spelling. Self-billed invoices are not found by it.",
     _read_tin,
 )
-MOST_COUNTED = 10**6
-
-
-def _read_count(text: str) -> int:
-    count = read_number(text, 7)
-    if count is not None and 1 <= count <= MOST_COUNTED:
-        return count
-    raise ValueError(f"count_to must be an integer from 1 to {MOST_COUNTED}.")
-
-
-COUNT_TO = QueryParameter(
+COUNT_TO = integer(
     "count_to",
-    {"type": "integer", "minimum": 1, "maximum": MOST_COUNTED},
     "Count only about so many matches, which is faster if there are very many. "
     "`meta.total_is_exact` is false if there are more than `meta.total`.",
-    _read_count,
-    "range",
+    minimum=1,
+    maximum=10**6,
 )
-
-
-def _read_cursor(text: str) -> int:
-    if (cursor := read_number(text, 18)) is None:
-        raise ValueError("after must be the id of a record.")
-    return cursor
-
-
-AFTER = QueryParameter(
+AFTER = integer(
     "after",
-    {"type": "integer", "minimum": 0},
     "An id: the page has the first records after it, instead of those of a number. Needs the order "
     "`id` or `-id`. `next_page_url` continues, and leads to an empty page at the end. `total` "
     "and `last_page` include the records before it, and `current_page` is 1.",
-    _read_cursor,
+    minimum=0,
 )
 DOCUMENT_SORTS = tuple(
     f"{sign}{name}"
@@ -222,7 +214,7 @@ OWN_FILTERS = (
 
 def document_filters(types: Collection[str], component: str) -> tuple[QueryParameter, ...]:
     return (
-        status_filter(tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
+        several_of("status", tuple(states.DOCUMENT_TRANSITIONS), "DocumentStatus"),
         one_of("type", types, component),
         _limit("issued_from", "The earliest date and time of issue, or day.", is_last=False),
         _limit("issued_to", "The latest date and time of issue, or day.", is_last=True),
@@ -235,4 +227,5 @@ def document_filters(types: Collection[str], component: str) -> tuple[QueryParam
         SEARCH,
         COUNT_TO,
         AFTER,
+        sort_by(DOCUMENT_SORTS),
     )

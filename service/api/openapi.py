@@ -190,7 +190,7 @@ def _query_parameter(parameter: QueryParameter, components: Components) -> JsonO
         "in": "query",
         **({"style": "form", "explode": False} if is_array else style),
         "description": parameter.description,
-        "allowEmptyValue": parameter.read is not None,
+        "allowEmptyValue": parameter.read is not None and parameter.can_be_empty,
         "schema": components.describe(parameter.schema),
     }
     return {key: value for key, value in described.items() if value or key == "explode"}

@@ -35,10 +35,10 @@ Declared = TypeVar("Declared", bound=AnyHandler)
 
 @dataclass(frozen=True, slots=True)
 class QueryParameter:
-    """A query parameter: its schema in the description and, for a filter, the reader of its text.
+    """A query parameter: its schema in the description, and the reader of its text.
 
-    A reader raises ValueError with the message. An empty filter means the same as none. `rule` is
-    that of the violation.
+    A reader raises ValueError with the message. An empty text means the same as none, unless
+    `can_be_empty` is false. `rule` is that of the violation.
     """
 
     name: str
@@ -46,6 +46,7 @@ class QueryParameter:
     description: str = ""
     read: Callable[[str], object] | None = None
     rule: str = "filter"
+    can_be_empty: bool = True
 
 
 @dataclass(frozen=True, slots=True)

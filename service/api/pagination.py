@@ -1,29 +1,21 @@
 """Pages of a list: the query parameters, and the pagination members of `meta`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from service import json_codec
-from service.api.filters import AFTER, COUNT_TO, NEWEST_FIRST, read_filters
+from service.api.filters import AFTER, COUNT_TO, NEWEST_FIRST, integer, read_filters
 from service.api.operation import QueryParameter
 from service.errors import Violation, reject, violation
-from service.http import forms, requests
+from service.http import requests
 from service.http.access import zone_of
 from service.json_types import JsonObject
 
-NUMBER = QueryParameter(
-    "page",
-    {"type": "integer", "minimum": 1, "maximum": 10**9, "default": 1},
-    "A page after the last one is empty.",
-)
-PER_PAGE = QueryParameter(
-    "per_page",
-    {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
-    "Records of a page.",
-)
+NUMBER = integer("page", "A page after the last one is empty.", minimum=1, maximum=10**9, default=1)
+PER_PAGE = integer("per_page", "Records of a page.", minimum=1, maximum=100, default=10)
 PAGE = (NUMBER, PER_PAGE)
 
 
@@ -111,19 +103,14 @@ class Page:
         }
 
 
-def read_page(
-    request: web.Request, filters: Sequence[QueryParameter] = (), sorts: Collection[str] = ()
-) -> Page:
+def read_page(request: web.Request, filters: Sequence[QueryParameter] = ()) -> Page:
     """Return the Page that a request selects. Raises ValidationError with all violations."""
-    names = [parameter.name for parameter in (*PAGE, *filters)] + ["sort"] * bool(sorts)
     violations: list[Violation] = []
-    query = requests.read_query(request, names, violations)
-    number = read_number(query, NUMBER, violations)
-    per_page = read_number(query, PER_PAGE, violations)
-    sort = query.get("sort") or NEWEST_FIRST
-    if sort != NEWEST_FIRST and sort not in sorts:
-        violations.append(violation("sort", "enum", f"sort must be one of {', '.join(sorts)}."))
-    values = read_filters(query, filters, zone_of(request), violations)
+    parameters = (*PAGE, *filters)
+    query = requests.read_query(request, [each.name for each in parameters], violations)
+    values = read_filters(query, parameters, zone_of(request), violations)
+    number, per_page = values.pop(NUMBER.name), values.pop(PER_PAGE.name)
+    sort = values.pop("sort", NEWEST_FIRST)
     if values.get(AFTER.name) is not None and (number > 1 or sort.lstrip("-") != "id"):
         message = "after needs the order id or -id, and no page."
         violations.append(violation(AFTER.name, "conflict", message))
@@ -131,16 +118,3 @@ def read_page(
     places = ("page", "per_page", AFTER.name)
     kept = {name: text for name, text in query.items() if text and name not in places}
     return Page(request.path, number, per_page, sort, values, kept)
-
-
-def read_number(
-    query: Mapping[str, str], parameter: QueryParameter, violations: list[Violation]
-) -> int:
-    """Return an integer of a query within the bounds of its schema. Appends to `violations`."""
-    name, schema = parameter.name, parameter.schema
-    low, high = schema["minimum"], schema.get("maximum", requests.MAX_ID)
-    number = forms.read_number(query.get(name, str(schema["default"])), 19)
-    if number is not None and low <= number <= high:
-        return number
-    violations.append(violation(name, "range", f"{name} must be an integer from {low} to {high}."))
-    return schema["default"]

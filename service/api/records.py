@@ -84,7 +84,7 @@ def page_response(page: Page, row: Row) -> web.Response:
 
 
 async def list_records(
-    request: web.Request, name: str, filters: Sequence[QueryParameter], sorts: Sequence[str]
+    request: web.Request, name: str, filters: Sequence[QueryParameter]
 ) -> web.StreamResponse:
     """Return a page of a list. `name` begins the names of its statements.
 
@@ -92,7 +92,7 @@ async def list_records(
     a transaction of its own. A record that is deleted meanwhile is left out. If a part fails, the
     connection is aborted.
     """
-    page = read_page(request, filters, sorts)
+    page = read_page(request, filters)
     ids, records, meta = await _read_page(request, page, name, BUDGET_BYTES)
     head = f'{{"meta":{json_codec.dumps(meta)},"data":'
     if len(records) == len(ids):

@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
-from service.api.filters import status_filter
+from service.api.filters import several_of
 from service.api.operation import ErrorResponse, Group
 from service.api.pagination import PAGE, read_page
 from service.api.records import page_response
@@ -31,7 +31,7 @@ from service.submission.sending.submit import already_cancelled, is_reissue
 from service.submission.sending.submit import submit as submit_to_portal
 
 operation = GROUP = Group("Submitted documents")
-FILTERS = (status_filter(tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
+FILTERS = (several_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
 
 CANCELLED = "The submitted document has been cancelled."
 SUBMITTED_DOCUMENT = "Submitted document"
@@ -200,11 +200,10 @@ async def get_submitted_document(kind: DocumentKind, request: web.Request) -> we
 )
 async def list_company_documents(request: web.Request) -> web.Response:
     page = read_page(request, FILTERS)
-    statuses = page.filters["status"]
     row = await read_own(
         request,
         sql.submitted_document_list,
-        statuses=statuses.split(",") if statuses else None,
+        statuses=page.filters["status"],
         per_page=page.per_page,
         offset=page.offset,
     )

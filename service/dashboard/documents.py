@@ -10,7 +10,6 @@ from yarl import URL
 
 from service.api import adjustment_notes, consolidated_invoices, invoices, pagination
 from service.api.documents import Documents
-from service.api.filters import DOCUMENT_SORTS
 from service.api.pagination import Page
 from service.api.printing import QUIET, make_code
 from service.api.records import read_ids
@@ -154,7 +153,7 @@ def choose_page(request: web.Request, kind: Kind, **query: int) -> Page:
     Raises ValidationError for invalid filters.
     """
     url = URL.build(path=kind.api, query={**read_filters(request), **query})
-    return pagination.read_page(request.clone(rel_url=url), kind.documents.filters, DOCUMENT_SORTS)
+    return pagination.read_page(request.clone(rel_url=url), kind.documents.filters)
 
 
 async def show_list(kind: Kind, request: web.Request) -> web.Response:

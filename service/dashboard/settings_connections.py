@@ -7,8 +7,8 @@ from itertools import groupby
 
 from aiohttp import web
 
+from service import schema
 from service.api.companies import CERTIFICATE_PATH, CREDENTIALS_PATH
-from service.api.events import TYPES
 from service.dashboard import pages
 from service.dashboard.documents import read_page
 from service.dashboard.operations import read, read_company, read_if_any, read_tagged
@@ -29,7 +29,9 @@ MOST = 100  # endpoints on the page; the API allows fewer
 #: (subject, its event types), such as ("invoice", ("invoice.created", ...)).
 GROUPS = tuple(
     (subject, tuple(types))
-    for subject, types in groupby(TYPES, key=lambda event_type: event_type.partition(".")[0])
+    for subject, types in groupby(
+        schema.get_values("event_type"), key=lambda event_type: event_type.partition(".")[0]
+    )
 )
 TEXTS = pages.TEXTS["settings"]["portal"]
 

@@ -479,18 +479,19 @@ select d.uuid
  limit 1;
 
 -- name: submitted_document_list :one
--- Return the total of the submitted documents of a company with one of :statuses, any if null, and
--- a page of their records as a JSON array, newest first. Those of deleted documents are left out.
--- The newest of each status are read by an index, and the page is chosen from these.
+-- Return the total of the submitted documents of a company with one of :statuses (separated by
+-- commas), any if null, and a page of their records as a JSON array, newest first. Those of deleted
+-- documents are left out. The newest of each status are read by an index, and the page is chosen
+-- from these.
 with page as materialized (
   (select id
      from submitted_documents
-    where :statuses::text[] is null and company_id = :company_id and deleted_at is null
+    where :statuses::text is null and company_id = :company_id and deleted_at is null
     order by id desc
     limit :per_page::bigint offset :offset::bigint)
    union all
   (select newest.id
-     from (select distinct unnest(:statuses::text[]) as status) wanted
+     from (select distinct unnest(string_to_array(:statuses, ',')) as status) wanted
     cross join lateral (
           select d.id
             from submitted_documents d
@@ -506,7 +507,7 @@ select (select coalesce(sum(live), 0)::bigint
           from record_counts
          where company_id = :company_id
            and list = 'submitted_document'
-           and (:statuses::text[] is null or status = any (:statuses))) as total,
+           and (:statuses is null or status = any (string_to_array(:statuses, ',')))) as total,
        (select coalesce(json_agg((
                  select to_json(r)
                    from submitted_document_records r

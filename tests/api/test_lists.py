@@ -405,8 +405,8 @@ async def test_a_walk_by_after_misses_and_repeats_nothing(api: Client) -> None:
 @pytest.mark.parametrize(
     "query, rule",
     [
-        ("after=first", "filter"),
-        ("after=-1", "filter"),
+        ("after=first", "range"),
+        ("after=-1", "range"),
         ("after=1&page=2", "conflict"),
         ("after=1&sort=code", "conflict"),
     ],
