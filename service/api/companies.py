@@ -42,8 +42,6 @@ operation = GROUP = Group("Company")
 NOUN, CERTIFICATE, CREDENTIALS = "Company", "Signing certificate", "Portal credentials"
 CERTIFICATE_PATH = "/api/companies/signing-certificate"
 CREDENTIALS_PATH = "/api/companies/portal-credentials"
-CERTIFICATE_REMOVED = f"{CERTIFICATE} removed."
-CREDENTIALS_REMOVED = f"{CREDENTIALS} removed."
 TAXES = "default_tax_types_and_rates"
 TIN_IN_USE = (
     "The TIN cannot be changed while documents are being submitted or validated. "
@@ -190,18 +188,17 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     f"DELETE {CERTIFICATE_PATH}",
     "Remove the certificate and its private key",
     "Success",
-    message=CERTIFICATE_REMOVED,
+    message=f"{CERTIFICATE} removed.",
     errors=(not_found(CERTIFICATE),),
     description="Later documents are signed with the certificate of the service, if it has one.",
 )
-async def delete_signing_certificate(request: web.Request) -> web.Response:
+async def delete_signing_certificate(request: web.Request) -> None:
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         await sql.company_lock(conn, company_id=company)
         or_not_found(await _read_certificate(conn, company), CERTIFICATE)
         await check_if_match(request, conn, _read_certificate, company=company)
         await sql.signing_certificate_remove(conn, company_id=company)
-    return responses.success_response(request, CERTIFICATE_REMOVED)
 
 
 async def _read_certificate(conn: Connection, company: int) -> str | None:
@@ -263,12 +260,12 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     f"DELETE {CREDENTIALS_PATH}",
     "Remove the company's own portal credentials",
     "Success",
-    message=CREDENTIALS_REMOVED,
+    message=f"{CREDENTIALS} removed.",
     errors=(not_found(CREDENTIALS), Conflict(BUSY, code="tin_in_use")),
     description="The operator's client is used again. It does not see the documents that the "
     "company sent with its own client.",
 )
-async def delete_portal_credentials(request: web.Request) -> web.Response:
+async def delete_portal_credentials(request: web.Request) -> None:
     company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         or_not_found(await _read_credentials(conn, company), CREDENTIALS)
@@ -276,7 +273,6 @@ async def delete_portal_credentials(request: web.Request) -> web.Response:
         # The removal is first: a send waits for it, or the check sees what was sent.
         or_not_found(await sql.portal_credentials_remove(conn, company_id=company), CREDENTIALS)
         await _reject_busy(conn, company, None)
-    return responses.success_response(request, CREDENTIALS_REMOVED)
 
 
 async def _lock_alone(request: web.Request, conn: Connection, company: int) -> str:

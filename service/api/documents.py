@@ -261,7 +261,7 @@ def reject_misclassified(line_items: Sequence[JsonObject]) -> None:
     reject(find_misclassified_lines(line_items))
 
 
-async def delete_document(documents: Documents, request: web.Request) -> web.Response:
+async def delete_document(documents: Documents, request: web.Request) -> None:
     """Hide a document that is not submitted, and free its code. Spec: Errors"""
     kind, company = documents.kind, request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
@@ -271,10 +271,6 @@ async def delete_document(documents: Documents, request: web.Request) -> web.Res
         if kind is CONSOLIDATED:
             await sql.consolidated_invoice_members_lock(conn, **key)
         await sql.document_delete(conn, **key)
-    deleted = f"{kind.title} deleted."
-    if kind is NOTE:
-        return responses.json_response({"message": deleted})
-    return responses.success_response(request, deleted)
 
 
 async def _lock_draft(

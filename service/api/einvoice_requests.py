@@ -44,7 +44,6 @@ FILTERS = (
 )
 CREATED = "E-invoice request created."
 UPDATED = "E-invoice request updated."
-DELETED = "E-invoice request deleted."
 LONE_REASON = "A reason requires the status Reject in the same request."
 UNNAMED = "An e-invoice that a buyer asks for must name the buyer."
 #: Reason of the rejection of other requests for an invoice, which their buyers see.
@@ -172,15 +171,14 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     "DELETE /api/einvoice-requests/{id}",
     "Delete an e-invoice request",
     "Success",
-    message=DELETED,
+    message="E-invoice request deleted.",
     description="A finalized invoice keeps its buyer.",
 )
-async def delete_einvoice_request(request: web.Request) -> web.Response:
+async def delete_einvoice_request(request: web.Request) -> None:
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "einvoice_request", NOUN, key)
         await sql.einvoice_request_delete(conn, **key)
-    return responses.success_response(request, DELETED)
 
 
 async def _check_link(conn: Connection, company: int, link: int, body: str) -> None:

@@ -14,7 +14,7 @@ from service.db.statements import sql
 from service.documents import states
 from service.documents.kind import INVOICE, DocumentKind
 from service.errors import Conflict, ValidationError, violation
-from service.http import app_keys, responses
+from service.http import app_keys
 from service.http.access import company_transaction
 from service.http.requests import not_found, or_not_found, read_path_id
 from service.http.tokens import digest_of, make_token
@@ -27,7 +27,7 @@ VIEW, REQUEST = "view", "request"
 #: Purpose -> the path of its pages and the time in which a link can be used.
 PLACES = {VIEW: "/shared", REQUEST: "/receipt"}
 LIFETIMES = {VIEW: timedelta(days=365), REQUEST: timedelta(days=90)}
-CREATED, REVOKED = "Link created.", "Link revoked."
+CREATED = "Link created."
 TOO_MANY = f"A document can have at most {MOST} links."
 NOT_INVOICE = "purpose must be view: only an invoice can have a link for a buyer's request."
 NOT_PENDING = "Only an invoice with a pending-finalize type can have a link for a buyer's request."
@@ -60,7 +60,7 @@ def declare(documents: Documents) -> None:
         "Revoke a link",
         "Success",
         name=f"revoke_{kind.name}_link",
-        message=REVOKED,
+        message="Link revoked.",
         errors=(not_found(NOUN),),
         description="It stops working at once.",
     )(partial(revoke_link, kind))
@@ -102,7 +102,7 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
         raise Conflict(NOT_PENDING, code="not_pending")
 
 
-async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
+async def revoke_link(kind: DocumentKind, request: web.Request) -> None:
     """Revoke a link of a document. Raises NotFound, also for a link that can no longer be used."""
     company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
@@ -112,4 +112,3 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> web.Response:
             conn, company_id=company, id=link_id, document_id=document_id
         )
         or_not_found(revoked, NOUN)
-    return responses.success_response(request, REVOKED)

@@ -29,7 +29,7 @@ REPLACES = (
 )
 
 #: Called with the request and, if the operation has one, the body.
-AnyHandler = Callable[..., Awaitable[web.StreamResponse]]
+AnyHandler = Callable[..., Awaitable[web.StreamResponse | None]]
 Declared = TypeVar("Declared", bound=AnyHandler)
 
 

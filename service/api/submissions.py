@@ -33,7 +33,6 @@ from service.submission.sending.submit import submit as submit_to_portal
 operation = GROUP = Group("Submitted documents")
 FILTERS = (several_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedDocumentStatus"),)
 
-CANCELLED = "The submitted document has been cancelled."
 SUBMITTED_DOCUMENT = "Submitted document"
 
 _TIN_CODE = states.TIN_NOT_VERIFIED["code"]
@@ -79,7 +78,7 @@ def declare(documents: Documents) -> None:
         f"POST {path}/{documents.cancelling}",
         "Cancel the latest submitted document",
         "Success",
-        message=CANCELLED,
+        message="The submitted document has been cancelled.",
         body="cancel",
         errors=(
             *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
@@ -165,15 +164,12 @@ async def preflight(kind: DocumentKind, request: web.Request, body: JsonObject) 
     )
 
 
-async def cancel_latest(
-    documents: Documents, request: web.Request, body: JsonObject
-) -> web.Response:
+async def cancel_latest(documents: Documents, request: web.Request, body: JsonObject) -> None:
     document_id = read_path_id(request, documents.kind.title)
     reason = body.get("reason", "Cancelled by the issuer")
     guard = partial(_check_and_store_key, request, documents, document_id)
     order = cancel.CancelOrder(documents.kind, document_id, reason, guard)
     await cancel.cancel(request.app[SUBMISSION_CONTEXT], request[app_keys.COMPANY], order)
-    return responses.success_response(request, CANCELLED)
 
 
 async def get_submitted_document(kind: DocumentKind, request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ The operations that all kinds of documents have are declared here, after those o
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from typing import cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -30,8 +31,9 @@ from service.api import (
     webhooks,
 )
 from service.api.openapi import describe
-from service.api.operation import PUBLIC, AnyHandler, Operation
+from service.api.operation import PUBLIC, Operation
 from service.api.pagination import PAGE
+from service.http import responses
 from service.http.requests import read_body, reject_parameters
 
 #: The modules with handlers, in the order of the description.
@@ -96,19 +98,25 @@ def make_routes(operations: Sequence[Operation] = OPERATIONS) -> Iterator[web.Ro
 def _make_handler(operation: Operation) -> Handler:
     """Return the handler of an operation, which rejects query parameters that it does not have.
 
-    The function at the declaration gets the request and, if the operation has one, the body.
+    The function at the declaration gets the request and, if the operation has one, the body. If it
+    returns nothing, the response has the message of the operation.
     """
     # An operation with parameters has no body, and rejects other parameters together with bad ones.
     if operation.surface is PUBLIC or operation.query:
-        return operation.handler
+        return cast(Handler, operation.handler)
     # An export has no pages, so that parameters of pages change nothing.
     ignored = [parameter.name for parameter in PAGE] if operation.is_file else []
-    return partial(_handle, operation.handler, operation.body, ignored)
+    return partial(_handle, operation, ignored)
 
 
 async def _handle(
-    handler: AnyHandler, schema_name: str, ignored: list[str], request: web.Request
+    operation: Operation, ignored: list[str], request: web.Request
 ) -> web.StreamResponse:
-    body = [await read_body(request, schema_name)] if schema_name else []
+    body = [await read_body(request, operation.body)] if operation.body else []
     reject_parameters(request, ignored)
-    return await handler(request, *body)
+    response = await operation.handler(request, *body)
+    if response is not None:
+        return response
+    if operation.response == "Message":  # Spec: Adjustment notes
+        return responses.json_response({"message": operation.message})
+    return responses.success_response(request, operation.message)

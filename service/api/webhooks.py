@@ -24,7 +24,7 @@ operation = GROUP = Group("Webhooks", NOUN)
 MOST = 20  # endpoints of a company
 TOO_MANY = f"A company can have at most {MOST} webhooks."
 DISABLED = "The webhook is disabled; enable it first."
-CREATED, UPDATED, DELETED = "Webhook created.", "Webhook updated.", "Webhook deleted."
+CREATED = "Webhook created."
 ROTATED = "Secret rotated."
 REDELIVERED = "The event will be delivered again."
 DEFAULTS: JsonObject = {
@@ -92,33 +92,31 @@ async def get_webhook(request: web.Request) -> web.Response:
     "PUT /api/webhooks/{id}",
     "Update a webhook",
     "Success",
-    message=UPDATED,
+    message="Webhook updated.",
     body="webhook_update",
     description="Sent members replace stored ones. A webhook that is enabled again receives "
     "pending deliveries and all future events.",
 )
-async def update_webhook(request: web.Request, body: JsonObject) -> web.Response:
+async def update_webhook(request: web.Request, body: JsonObject) -> None:
     _reject_url(request, body)
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
         row = await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_update(conn, **key, **{**row, **body})
-    return responses.success_response(request, UPDATED)
 
 
 @operation(
     "DELETE /api/webhooks/{id}",
     "Delete a webhook",
     "Success",
-    message=DELETED,
+    message="Webhook deleted.",
     description="Deletes its deliveries too. The events remain in the feed.",
 )
-async def delete_webhook(request: web.Request) -> web.Response:
+async def delete_webhook(request: web.Request) -> None:
     key = read_key(request, NOUN)
     async with company_transaction(request) as conn:
         await lock_record(request, conn, "webhook", NOUN, key)
         await sql.webhook_delete(conn, **key)
-    return responses.success_response(request, DELETED)
 
 
 @operation(
