@@ -112,8 +112,8 @@ select id
 -- Return what the rules and the printed page need of a document: `body` in the form of a request
 -- body, in which the optional members have the names of a record, and the full number. A note has
 -- the parties and the currency of the document that it adjusts, with `selfBilled` and `originals`
--- of that. The other party of a consolidated invoice is the general public, and its billing period
--- is the month of its sales.
+-- of that, which have the TIN that submitted them. The other party of a consolidated invoice is the
+-- general public, and its billing period is the month of its sales.
 -- `adjustable` is the amount by which the target of a note can still be reduced, less other notes
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 -- It is null for other documents.
@@ -163,10 +163,13 @@ select d.id, s.status, d.type, s.attempts, s.is_changed, d.issue_date, d.is_read
                                  'frequency', 'Monthly') end,
          'reference', d.reference, 'metadata', d.metadata,
          'selfBilled', t.type like '%SELF_BILLED%',
-         'originals', (select json_agg(json_build_object('uuid', o.uuid, 'number', o.number))
+         'originals', (select json_agg(json_build_object(
+                                'uuid', o.uuid, 'number', o.number, 'tin', sent.tin))
                          from submitted_documents o
-                        where o.company_id = :company_id and o.status = 'Valid'
-                          and o.document_id = t.id))::text, -1)
+                         join submissions sent
+                           on sent.company_id = o.company_id and sent.id = o.submission_id
+                        where o.company_id = :company_id and sent.company_id = :company_id
+                          and o.status = 'Valid' and o.document_id = t.id))::text, -1)
          || ',' || d.optional_members || '}' as body
   from documents d
   join document_states s on s.company_id = d.company_id and s.id = d.id

@@ -514,15 +514,6 @@ select (select coalesce(sum(live), 0)::bigint
                   where r.company_id = :company_id and r.id = page.id) order by page.id desc), '[]')
           from page) as data;
 
--- name: submitted_document_issuer :value
--- Return the TIN under which the Valid document of an invoice or consolidated invoice was
--- submitted.
-select s.tin
-  from submitted_documents d
-  join submissions s on s.company_id = d.company_id and s.id = d.submission_id
- where d.company_id = :company_id and s.company_id = :company_id and d.status = 'Valid'
-   and d.document_id = :document_id;
-
 -- name: submitted_document_page :value
 -- Return the records of the submitted documents of a document, newest first, as JSON text. Null if
 -- the document does not exist.

@@ -114,9 +114,8 @@ def _shorten_rate(place: Place) -> Decimal | None:
 
 def _has_other_issuer(place: Place) -> bool:
     """Return whether a note adjusts a document with the TIN of another issuer. Portal: 10.11"""
-    original_tin = place.case.circumstances.original_tin
     own_tin = parties.normalize_tin(place.case.issuer.get("tin_code"))
-    return original_tin is not None and original_tin != own_tin
+    return any(each.get("tin", own_tin) != own_tin for each in place.value("/originals") or ())
 
 
 def _is_import_without_form(place: Place) -> bool:

@@ -59,14 +59,12 @@ class CheckFinding(NamedTuple):
 class Circumstances(NamedTuple):
     """Facts about a document that its record does not have; instants are in UTC.
 
-    `at` is the time of sending, `issued_at` the issue time that would be sent, `original_tin` the
-    TIN of the issuer of the document that a note adjusts.
+    `at` is the time of sending, `issued_at` the issue time that would be sent.
     """
 
     at: datetime
     issued_at: datetime
     duplicate: str | None = None  # uuid of a duplicate that was validated within the last two hours
-    original_tin: str | None = None
 
 
 @dataclass(frozen=True)

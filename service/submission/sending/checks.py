@@ -22,7 +22,6 @@ from service.documents.money import AmountError
 from service.documents.signing import certificate
 from service.documents.ubl import document as ubl
 from service.documents.ubl import parties
-from service.documents.ubl.document import NOTE_TYPES
 from service.errors import BadRequest, make_reason
 from service.json_types import JsonObject
 from service.offload import offload
@@ -63,7 +62,6 @@ async def findings(
         at=document.issuer["now"],
         issued_at=issued_at,
         duplicate=await _find_duplicate(conn, document, issued_at),
-        original_tin=await _find_original_tin(conn, document),
     )
     return await offload(
         document.size, preflight.check_document, document.source, document.issuer, circumstances
@@ -84,15 +82,6 @@ async def _find_duplicate(
         tin=parties.normalize_tin(document.issuer["tin_code"]),
         at=document.issuer["now"],
         span=DUPLICATE_WINDOW,
-    )
-
-
-async def _find_original_tin(conn: Connection, document: SendableDocument) -> str | None:
-    """Return the TIN under which the target of a note was submitted."""
-    if document.source["type"] not in NOTE_TYPES:
-        return None
-    return await sql.submitted_document_issuer(
-        conn, company_id=document.company_id, document_id=document.row["target_id"]
     )
 
 
