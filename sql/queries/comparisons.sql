@@ -65,62 +65,37 @@ select tin, min(first_sent_at) as first_sent_at, clock_timestamp() as now
  group by tin
 having min(not_before) <= clock_timestamp();
 
--- name: unknown_left :one
--- Return how many submissions are Uncertain, and for how many a complete listing could bring more:
--- not for those that were :asked for by number and were sent too late for evidence of absence.
-select count(*) as n,
-       count(*) filter (
-         where not (id = any (:asked::bigint[])
-                    and last_sent_at + :settle::interval > :listed_at::timestamptz)) as open
-  from submissions
- where company_id = :company_id and tin = :tin and state = 'Uncertain';
-
--- name: unknown_known :many
--- Return submissions that need no listing: a receipt named one of their uuids, or their handling
--- began :most times without a result.
-select s.id, s.claims
+-- name: unknown_submissions :many
+-- Return the Uncertain submissions of a TIN, those that were looked for least often first.
+-- `is_free`: no process has claimed it. `needs_no_listing`: a receipt named one of its uuids, or
+-- its handling began :most times without a result. `number` is the smallest one of several
+-- documents, else null. `is_settled`: it was sent early enough for a listing that was requested at
+-- :listed_at to be evidence of its absence, which also `confirms_absence` unless an earlier
+-- confirmation is too recent.
+select s.id, s.claims,
+       s.lease_until is null or s.lease_until < clock_timestamp() as is_free,
+       s.claims >= :most
+       or exists (
+         select
+           from submitted_documents d
+           join portal_sightings e
+             on e.company_id = d.company_id and e.number = d.number
+            and (e.submission_id = d.submission_id or e.submission_id = any (d.earlier_submissions))
+          where d.company_id = :company_id
+            and e.company_id = :company_id
+            and d.submission_id = s.id
+            and e.via = 'submit') as needs_no_listing,
+       (select min(m.number)
+          from submitted_documents m
+         where m.company_id = :company_id and m.submission_id = s.id
+        having count(*) > 1) as number,
+       s.not_before <= clock_timestamp() as is_due,
+       s.last_sent_at + :settle::interval <= :listed_at::timestamptz as is_settled,
+       coalesce(s.absence_confirmed_at + :confirmation_gap::interval <= :listed_at, true)
+         as confirms_absence
   from submissions s
  where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain'
-   and (s.lease_until is null or s.lease_until < clock_timestamp())
-   and (s.claims >= :most
-        or exists (select
-                     from submitted_documents d
-                     join portal_sightings e
-                       on e.company_id = d.company_id and e.number = d.number
-                      and (e.submission_id = d.submission_id
-                           or e.submission_id = any (d.earlier_submissions))
-                    where d.company_id = :company_id
-                      and e.company_id = :company_id
-                      and d.submission_id = s.id
-                      and e.via = 'submit'))
- order by s.id;
-
--- name: unknown_many_documents :many
--- Return submissions with several documents, each with its smallest number, those that were looked
--- for least often first.
-select s.id, s.claims, d.number
-  from submissions s
- cross join lateral (select min(m.number) as number, count(*) as n
-                       from submitted_documents m
-                      where m.company_id = :company_id and m.submission_id = s.id) d
- where s.company_id = :company_id and s.tin = :tin and s.state = 'Uncertain' and d.n > 1
-   and (s.lease_until is null or s.lease_until < clock_timestamp())
- order by s.reads, s.id
- limit :most;
-
--- name: unknown_submissions :many
--- Return the submissions. `is_due`: the end of the listing, requested at :listed_at, has a meaning
--- for those that are due, and, if :is_complete, for those whose absence it confirms.
-select id, claims,
-       not_before <= clock_timestamp()
-       or (:is_complete::boolean
-           and last_sent_at + :settle::interval <= :listed_at::timestamptz
-           and (absence_confirmed_at is null
-                or absence_confirmed_at + :confirmation_gap::interval <= :listed_at)) as is_due
-  from submissions
- where company_id = :company_id and tin = :tin and state = 'Uncertain'
-   and (lease_until is null or lease_until < clock_timestamp())
- order by id;
+ order by s.reads, s.id;
 
 -- name: submission_claim_batch :many
 -- Claim Uncertain submissions that are processed now, and count the claim. Skips those that another

@@ -23,10 +23,7 @@ ROWS: dict[str, type] = {
     "submission_contents": store.ContentRow,
     "submissions_unsent": send.UnsentRow,
     "submitted_document_latest": cancel.LatestRow,
-    "unknown_known": unknown_outcomes.UnknownRow,
-    "unknown_left": unknown_outcomes.LeftRow,
-    "unknown_many_documents": unknown_outcomes.NumberedRow,
-    "unknown_submissions": unknown_outcomes.DueRow,
+    "unknown_submissions": unknown_outcomes.UnknownRow,
     "uuids_recorded": RecordedRow,
 }
 #: Statement -> the type that is made of a row, and its columns that are no members.

@@ -214,7 +214,7 @@ async def _compare(
         if unknown and not await _needs_listing(span, unknown):
             return {}
         listing = await _read_listing(context, span, unknown)
-        is_measured = span.is_held or (unknown and (await unknown.count_left())["n"])
+        is_measured = span.is_held or (unknown and await unknown.read_left())
         apart = await context.compare_clocks(context.portal, span.tin) if is_measured else None
     except PortalError as error:
         if unknown:
@@ -230,9 +230,9 @@ async def _compare(
 async def _needs_listing(span: _Span, unknown: UnknownOutcomes) -> bool:
     """Decide what needs no listing. Return whether the comparison needs one."""
     left = await unknown.decide_before_listing()
-    if span.is_complete or left["open"]:
+    if span.is_complete or any(map(unknown.needs_listing, left)):
         return True
-    if left["n"]:
+    if left:
         await unknown.conclude(ListingEnded(span.until, complete=False))
     return False
 

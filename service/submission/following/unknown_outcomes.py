@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypedDict
 
-from service.db.statements import Result, Statement, sql
+from service.db.statements import sql
 from service.errors import format_traceback, make_reason
 from service.portal.documents import Document, OddRow
 from service.portal.errors import PortalError, Refused, Throttled
@@ -67,30 +67,17 @@ SENT_LONG_AGO = make_reason(
 )
 
 
-class LeftRow(TypedDict):
-    """The row of unknown_left: counts of submissions."""
-
-    n: int
-    open: int
-
-
 class UnknownRow(TypedDict):
-    """A row of unknown_known."""
+    """A row of unknown_submissions."""
 
     id: int
     claims: int
-
-
-class NumberedRow(UnknownRow):
-    """A row of unknown_many_documents."""
-
-    number: str
-
-
-class DueRow(UnknownRow):
-    """A row of unknown_submissions."""
-
+    is_free: bool
+    needs_no_listing: bool
+    number: str | None
     is_due: bool
+    is_settled: bool
+    confirms_absence: bool
 
 
 #: How the listing ended.
@@ -122,25 +109,38 @@ class UnknownOutcomes:
     receipts: dict[str, Listing] = field(default_factory=dict[str, Listing])
     receipts_left: int = MOST_RECEIPTS
 
-    async def count_left(self) -> LeftRow:
-        """Return how many submissions are Uncertain (`n`), and for how many a listing helps."""
-        return await self._fetch(
-            sql.unknown_left,
-            asked=self.searched,
-            settle=self.context.config.portal_settle,
+    async def read_left(self) -> list[UnknownRow]:
+        """Return the submissions that are still Uncertain."""
+        return await self.context.database.read(
+            sql.unknown_submissions,
+            company_id=self.claim.company_id,
+            tin=self.tin,
+            most=state_machine.MOST_CLAIMS,
             listed_at=self.listed_at,
+            settle=self.context.config.portal_settle,
+            confirmation_gap=self.context.config.portal_confirmation_gap,
         )
 
-    async def decide_before_listing(self) -> LeftRow:
-        """Decide what needs no listing, and return what `count_left` returns after that."""
-        await self._decide(await self._fetch(sql.unknown_known, most=state_machine.MOST_CLAIMS))
-        rows: list[NumberedRow] = await self._fetch(sql.unknown_many_documents, most=MOST_SEARCHES)
-        for row in rows:
-            found = await self._search(row["number"])
+    async def _read_free(self) -> list[UnknownRow]:
+        return [row for row in await self.read_left() if row["is_free"]]
+
+    async def decide_before_listing(self) -> list[UnknownRow]:
+        """Decide what needs no listing, and return what is left after that."""
+        await self._decide([row for row in await self._read_free() if row["needs_no_listing"]])
+        many = [(row, number) for row in await self._read_free() if (number := row["number"])]
+        for row, number in many[:MOST_SEARCHES]:
+            found = await self._search(number)
             if found is not None:
                 await self._decide([row], found)
                 self.searched.append(row["id"])
-        return await self.count_left()
+        return await self.read_left()
+
+    def needs_listing(self, row: UnknownRow) -> bool:
+        """Return whether a complete listing could bring more than was found before.
+
+        Not if it was searched for by number, and sent too late for evidence of absence.
+        """
+        return row["id"] not in self.searched or row["is_settled"]
 
     async def _search(self, number: str) -> Listing | None:
         """Search for a submission of many documents by one number, whose receipt names all of them.
@@ -163,22 +163,23 @@ class UnknownOutcomes:
         return found if all(there.submission_uid for there in found) else None
 
     async def conclude(self, ending: Ending, listing: Listing | None = None) -> None:
-        """Decide about all submissions by the listing, and by how it ended."""
+        """Decide about all submissions by the listing, and by how it ended.
+
+        Its end has a meaning for those that are due, and for those whose absence it confirms.
+        """
         if isinstance(ending, ListingUnavailable) and ending.held_for is not None:
             # No process compares the company before; the submissions do not change.
             self.claim.rest = ending.held_for
             return
-        config = self.context.config
-        rows: list[DueRow] = await self._fetch(
-            sql.unknown_submissions,
-            is_complete=isinstance(ending, ListingEnded) and ending.complete,
-            listed_at=self.listed_at,
-            settle=config.portal_settle,
-            confirmation_gap=config.portal_confirmation_gap,
-        )
-        await self._decide([row for row in rows if row["is_due"]], listing, ending)
+        is_complete = isinstance(ending, ListingEnded) and ending.complete
+
+        def is_due(row: UnknownRow) -> bool:
+            return row["is_due"] or (is_complete and row["is_settled"] and row["confirms_absence"])
+
+        rows = await self._read_free()
+        await self._decide([row for row in rows if is_due(row)], listing, ending)
         if listing is not None:
-            await self._decide([row for row in rows if not row["is_due"]], listing)
+            await self._decide([row for row in rows if not is_due(row)], listing)
 
     def ending_for(self, submission: Submission, ending: Ending, odd: Iterable[OddRow]) -> Ending:
         """Return the event with which the comparison ends for one submission.
@@ -201,12 +202,6 @@ class UnknownOutcomes:
         if not _receipt_uids(submission) <= self.receipts.keys():
             return ListingUnavailable(RECEIPT_UNREAD)
         return replace(ending, complete=self.since <= first_sent_at - CLOCK_TOLERANCE)
-
-    async def _fetch(self, statement: Statement, **values: object) -> Result:
-        """Run a read-only statement for the company and the TIN."""
-        return await self.context.database.read(
-            statement, company_id=self.claim.company_id, tin=self.tin, **values
-        )
 
     async def _record_odd_rows(self, operation: str, listing: Listing) -> None:
         company_id = self.claim.company_id
