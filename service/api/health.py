@@ -15,8 +15,7 @@ from service.version import VERSION
 
 operation = GROUP = Group("Service")
 
-_UNKNOWN = dict.fromkeys(("needs_person", "findings", "held", "credentials_refused", "oldest"))
-_STARTING: JsonObject = {"status": "starting", "reasons": [], "overdue": {}, **_UNKNOWN}
+_STARTING: JsonObject = {"status": "starting", "reasons": [], "conditions": [], "durability": "on"}
 
 
 @operation(

@@ -140,18 +140,12 @@ class Watchdog(Loop):
         self._logged = {row.kind for row in current}  # Each is described once while it lasts.
 
     def summary(self) -> JsonObject:
-        """Return the members of /readyz other than `status`: counts of all companies together."""
-        counts = {row.kind: row.n for row in self.rows}
-        oldest = [row.since for row in self.rows if row.since]
-        overdue = {row.kind: row.n for row in self.overdue}
-        degrading = {*overdue, *DEGRADING}
+        """Return the members of /readyz about all companies together."""
+        conditions = self.conditions
+        reasons = [
+            each.kind for each in conditions if each.subject == "overdue" or each.kind in DEGRADING
+        ]
         return {
-            "reasons": [each.kind for each in self.conditions if each.kind in degrading],
-            "overdue": overdue,
-            "needs_person": counts.get("NeedsPerson"),
-            "findings": counts.get("Finding"),
-            "held": counts.get("Hold"),
-            "credentials_refused": counts.get("CredentialsRefused"),
-            "oldest": min(oldest).isoformat(timespec="milliseconds") if oldest else None,
-            "conditions": [condition.as_json() for condition in self.conditions],
+            "reasons": reasons,
+            "conditions": [each.as_json() for each in conditions],
         }

@@ -72,7 +72,8 @@ async def test_refused_credentials_degrade_the_service(start: StartService) -> N
     api = await start(background=False, PORTAL_CLIENT_SECRET="wrong", **WATCHFUL)
     assert (await submit(api, await create_invoice(api)))[0] == 400
     body = await wait_for_reasons(api, "CredentialsRefused")
-    assert (body["status"], body["credentials_refused"]) == ("degraded", 1)
+    (shown,) = body["conditions"]
+    assert (body["status"], shown["kind"], shown["n"]) == ("degraded", "CredentialsRefused", 1)
 
 
 async def test_readiness_sends_no_request_to_the_portal(

@@ -17,7 +17,7 @@ from tests.api_reads import get_invoice
 from tests.api_requests import cancel_latest, submit
 from tests.conftest import Client, Company, Sandbox, StartService, make_company, until
 from tests.harness.companies import AUTOMATIC
-from tests.operations.test_watchdog import IMPATIENT, get_metrics, get_readiness
+from tests.operations.test_watchdog import IMPATIENT, count_conditions, get_metrics, get_readiness
 from tests.submission.test_batches import wait_for_statuses
 
 OTHER = "C20880050020"
@@ -248,11 +248,10 @@ async def test_a_refused_login_is_shown_to_the_operator(
 ) -> None:
     config = read_config({**environment, **PATIENT})
     api = await start(background=False, **IMPATIENT, **PATIENT)
-    found = await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
-    assert found["status"] == "ok"
+    assert (await get_readiness(api))["status"] == "ok"
     await change_client(sandbox, blocked=True)
     await submit_refused(api)
-    await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 1)
+    await until(lambda: count_conditions(api), lambda found: found == {"CredentialsRefused": 1})
     assert (await get_metrics(api))['einvoice_attention{kind="CredentialsRefused"}'] == 1
     (shown,) = (await run_command(config, reconcile.attention))["refused_logins"]
     assert shown["client_id"] == "sandbox-client"
@@ -263,7 +262,7 @@ async def test_a_refused_login_is_shown_to_the_operator(
     assert await run_command(config, reconcile.retry_logins, "C1") == {"forgotten": 1}
     assert await run_command(config, reconcile.retry_logins, None) == {"forgotten": 0}
     await create_submitted_invoice(api)
-    await until(lambda: get_readiness(api), lambda body: body["credentials_refused"] == 0)
+    await until(lambda: count_conditions(api), lambda found: not found)
 
 
 @pytest.mark.parametrize("intermediary, taxpayer", [("true", "C20880050010"), ("false", "")])
