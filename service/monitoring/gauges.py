@@ -91,11 +91,11 @@ class Gauges(Collector):
 
 
 async def read_waiting(conn: Connection) -> list[Sample]:
-    """Return the gauges of submissions, documents and webhook deliveries of all companies."""
+    """Return the gauges of submissions and webhook deliveries of all companies."""
     found: list[Sample] = []
     for row in await sql.waiting_work(conn):
         name = f"einvoice_{row['subject']}"
-        labels = tuple(filter(None, (row["kind"], row["state"])))
+        labels = (row["state"],) if row["state"] else ()
         found += [
             (f"{name}{suffix}", labels, _to_number(row[column]))
             for suffix, column in _COLUMNS
@@ -129,4 +129,3 @@ def read_pool(name: str, pool: Pool) -> Iterator[Sample]:
 def read_reads(reads: StandbyReads) -> Iterator[Sample]:
     for target, number in reads.counts.items():
         yield "einvoice_reads_total", (target,), number
-    yield "einvoice_standby_used", (), reads.cause is None

@@ -78,10 +78,9 @@ class Worker(Loop):
         return await self._seconds_until_due()
 
     def read_gauges(self) -> Iterator[Sample]:
-        """Yield the work under way by queue, and its limit."""
-        for queue, (most, _) in QUEUES.items():
-            yield "einvoice_worker_tasks", (queue,), len(self._busy[queue])
-            yield "einvoice_worker_capacity", (queue,), most
+        """Yield the work under way by queue."""
+        for queue, tasks in self._busy.items():
+            yield "einvoice_worker_tasks", (queue,), len(tasks)
 
     async def stop(self) -> None:
         """Stop claiming and wait for running work, but not for complete comparisons.

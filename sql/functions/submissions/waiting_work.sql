@@ -1,10 +1,9 @@
 -- Every scrape of the metrics calls this. Submissions are read by their partial indexes, one for
 -- each state. Accepted submissions whose documents all have an outcome are left out: they are
--- polled for later changes only, and there can be as many as invoices of three days. Documents are
--- those without an outcome.
+-- polled for later changes only, and there can be as many as invoices of three days.
 create or replace function waiting_work()
   returns table (
-    subject text, kind text, state text, n bigint, due bigint, due_for interval, age interval)
+    subject text, state text, n bigint, due bigint, due_for interval, age interval)
   stable set plan_cache_mode = force_custom_plan language sql
   begin atomic
     with waiting as (
@@ -21,7 +20,6 @@ create or replace function waiting_work()
           or s.state = 'NeedsPerson'
     )
     select 'submissions',
-           null,
            v.state,
            count(w.state),
            count(*) filter (where w.due_at <= clock_timestamp()),
@@ -31,19 +29,7 @@ create or replace function waiting_work()
       left join waiting w on w.state = v.state
      group by v.state
     union all
-    select 'documents',
-           d.kind,
-           d.status,
-           count(*),
-           null,
-           null,
-           clock_timestamp() - min(d.created_at)
-      from submitted_documents d
-     where d.status in ('Submitting', 'Submitted')
-     group by d.kind, d.status
-    union all
     select 'webhook_deliveries',
-           null,
            null,
            count(*),
            count(*) filter (where d.next_attempt_at <= clock_timestamp()),
@@ -55,5 +41,5 @@ create or replace function waiting_work()
   end;
 call run_across_companies('waiting_work');
 comment on function waiting_work is
-  'Number, due number and age of the submissions, documents and webhook deliveries that wait, of '
-  'all companies. For the metrics.';
+  'Number, due number and age of the submissions and webhook deliveries that wait, of all '
+  'companies. For the metrics.';
