@@ -10,12 +10,13 @@ from typing import Any
 import asyncpg
 from yarl import URL
 
-from service.commands.integrations import add_integration_key, insert_organization
+from service.commands.integrations import add_integration_key, add_organization
 from service.commands.serve import DEMO_COMPANY
 from service.config import read_config
 from service.db.pool import connected_pool
 from service.db.transactions import Database
 from tests.conftest import AnyClient, Client
+from tests.harness.databases import open_connection
 from tests.harness.sandbox import Administration
 
 #: The status and the JSON of a response.
@@ -195,8 +196,13 @@ async def create_organization(
     environment: Mapping[str, str], account: int, *companies: int, name: str = "Penang Branch"
 ) -> str:
     """Create an organization of an account, as a command does, and return its id."""
-    async with connected_pool(environment["DATABASE_URL"], 1) as pool:
-        return (await insert_organization(Database(pool), account, name, companies))["id"]
+    config = read_config(environment)
+    async with (
+        open_connection(config.database_url) as conn,
+        connected_pool(config.database_url, 1) as pool,
+    ):
+        owner = await conn.fetchval("select name from accounts where id = $1", account)
+        return (await add_organization(config, Database(pool), owner, name, companies))["id"]
 
 
 async def create_integration_records(

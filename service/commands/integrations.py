@@ -40,13 +40,6 @@ async def add_organization(
     """Create an organization, optionally linked to companies, and print the id."""
     reject_violations(schema.find_violations("integration_organization_update", {"name": name}))
     account_id = await _find_account(database, account)
-    return await insert_organization(database, account_id, name, companies)
-
-
-async def insert_organization(
-    database: Database, account_id: int, name: str, companies: Iterable[int] = ()
-) -> JsonObject:
-    """Create an organization and return {id, account_id}. Raises OperatorError."""
     linked = sorted(set(companies))
     for company_id in linked:
         await require_company(database, company_id)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
-from service.commands.integrations import add_integration_key, insert_organization
+from service.commands.integrations import add_integration_key, add_organization
 from service.config import Config, read_config
 from service.db.migrations import migrate
 from service.db.pool import connected_pool
@@ -203,7 +203,8 @@ async def open_installation() -> AsyncIterator[Installation]:
         pool = await stack.enter_async_context(connected_pool(url, 2))
         database = Database(pool)
         company = await add_company(config, database)
-        made = await add_integration_key(config, database, "Penang Trading Group")
+        account = "Penang Trading Group"
+        made = await add_integration_key(config, database, account)
         service = MeasuredService(environment, home / "service.log")
         await stack.enter_async_context(service)
         assert service.pid and portal.pid
@@ -214,7 +215,7 @@ async def open_installation() -> AsyncIterator[Installation]:
             made["key"],
         )
         await _add_people(installation, config, service.base)
-        organization = await insert_organization(database, made["account_id"], "Penang Trading")
+        organization = await add_organization(config, database, account, "Penang Trading")
         installation.ids["/api/integrations/organizations"] = organization["id"]
         await _add_records(installation)
         yield installation
