@@ -3,7 +3,7 @@
 A condition is named by its kind, and has the same wording in /readyz, the log and `attention`.
 Counts come from PostgreSQL; conditions of one process, such as an unreachable portal, come from
 that process. The watchdog has a task, a statement and a connection of its own. It repairs nothing.
-Findings are in /readyz and /metrics, and in the log once per look.
+Findings are in /readyz and /metrics, and in the log when they begin.
 """
 
 import logging
@@ -132,9 +132,6 @@ class Watchdog(Loop):
             log.warning("watchdog: %s", describe_error(error))
         current = self.conditions
         for row in current:
-            if row.subject == "overdue":
-                overdue = (row.kind, row.n, row.age)
-                log.warning("watchdog overdue=%s n=%d oldest_seconds=%.1f", *overdue)
             if row.kind not in self._logged:
                 log.warning("condition=%s %s %s", row.kind, *row.describe().values())
         self._logged = {row.kind for row in current}  # Each is described once while it lasts.

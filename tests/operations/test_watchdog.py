@@ -49,7 +49,7 @@ async def test_unclaimed_work_is_overdue(
     (shown,) = body["conditions"]
     assert body["status"] == "degraded" and body["reasons"] == ["Queued"]
     assert (shown["kind"], shown["n"]) == ("Queued", 1) and shown["since"]
-    assert any("overdue=Queued n=1" in line for line in caplog.messages)
+    assert any("condition=Queued 1 submissions" in line for line in caplog.messages)
     shown = await get_metrics(api)
     assert shown['einvoice_overdue{kind="Queued"}'] == 1
     assert shown['einvoice_submissions{state="Queued"}'] == 1
