@@ -256,7 +256,7 @@ def show_document(row: Row) -> Body:
         "clientId": row["client_id"],
         "receivedAt": instant(row["received_at"]),
         "validatedAt": None if validated_at is None else instant(validated_at),
-        "warnings": msgspec.Raw(row["warnings"] or "[]"),
+        "warnings": msgspec.Raw(row["warnings"]),
     }
 
 

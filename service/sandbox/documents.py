@@ -36,11 +36,11 @@ ROWS = """
 
 def get_details(call: Call) -> Body:
     """Return the document as the portal shows it, and `warnings`, which only the sandbox has."""
-    sandbox, row = call.sandbox, find_visible(call)
+    row = find_visible(call)
     shown = {**head(row), "validationResults": msgspec.Raw(row["validation_results"] or "null")}
-    if warnings := sandbox.db.warning_get(uuid=row["uuid"]):
-        shown["warnings"] = msgspec.Raw(warnings)
-    return sandbox.row_shown(row["number"], shown)
+    if row["warnings"] != "[]":
+        shown["warnings"] = msgspec.Raw(row["warnings"])
+    return call.sandbox.row_shown(row["number"], shown)
 
 
 def get_raw(call: Call) -> Body:

@@ -80,6 +80,7 @@ def insert_document(
     """
     document, uuid = entry.document, new_uuid()
     assert document
+    warnings = [{"target": each.target, "message": each.message} for each in entry.warnings]
     delay = 60 if document.number.startswith("SIM-SLOW-") else 0  # Portal: Appendix B
     sandbox.db.document_insert(
         uuid=uuid,
@@ -94,11 +95,9 @@ def insert_document(
         **submitter_columns(sandbox, caller),
         **party_columns(document),
         **{column: str(document.amount(name)) for column, (name, *_) in TOTALS.items()},
+        warnings=encode(warnings).decode(),
     )
     sandbox.db.body_insert(uuid=uuid, document=document.raw)
-    if entry.warnings:
-        found = [{"target": each.target, "message": each.message} for each in entry.warnings]
-        sandbox.db.warning_insert(uuid=uuid, found=encode(found).decode())
     for original, _ in document.references if document.type in NOTES else ():
         sandbox.db.reference_insert(original_uuid=original, note_uuid=uuid)
     return uuid

@@ -15,13 +15,13 @@ insert into documents (
   intermediary_name, number, type, version, issued_at, issuer_name, issuer_id, issuer_scheme,
   receiver_tin, receiver_id, receiver_scheme, receiver_name, supplier_tin, supplier_name, buyer_tin,
   buyer_name, total_excluding_tax, total_discount, total_net, total_payable, sha256, received_at,
-  due_at, status
+  due_at, warnings, status
 ) values (
   :uuid, :submission_uid, :payload_sha256, :taxpayer, :client_id, :created_by, :intermediary_tin,
   :intermediary_name, :number, :type, :version, :issued_at, :issuer_name, :issuer_id,
   :issuer_scheme, :receiver_tin, :receiver_id, :receiver_scheme, :receiver_name, :supplier_tin,
   :supplier_name, :buyer_tin, :buyer_name, :total_excluding_tax, :total_discount, :total_net,
-  :total_payable, :sha256, :received_at, :due_at, 'Submitted'
+  :total_payable, :sha256, :received_at, :due_at, :warnings, 'Submitted'
 );
 
 -- name: body_insert :exec
@@ -29,12 +29,6 @@ insert into bodies (uuid, document) values (:uuid, :document);
 
 -- name: body_get :value
 select document from bodies where uuid = :uuid;
-
--- name: warning_insert :exec
-insert into warnings (uuid, found) values (:uuid, :found);
-
--- name: warning_get :value
-select found from warnings where uuid = :uuid;
 
 -- name: reference_insert :exec
 insert into note_references (original_uuid, note_uuid)
@@ -117,8 +111,7 @@ select *, count(*) over () as total from documents
  order by received_at desc, sequence desc limit :size offset :skip;
 
 -- name: document_ledger :many
--- Return documents with their warnings, null if there are none.
-select d.*, w.found as warnings from documents d left join warnings w using (uuid)
+select * from documents
  where number = coalesce(:number, number) and taxpayer = coalesce(:taxpayer, taxpayer)
  order by sequence;
 

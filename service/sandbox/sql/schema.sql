@@ -45,6 +45,7 @@ create table if not exists documents (  -- Every accepted document. None is dele
   sha256 text not null,  -- SHA-256 of the document, in hexadecimal.
   received_at real not null,  -- When it was received.
   due_at real not null,  -- When its validation ends.
+  warnings text not null,  -- Problems with which it was accepted nevertheless, as JSON.
   status text not null,  -- Submitted, Valid, Invalid or Cancelled.
   validated_at real,  -- When it was validated; null: not yet.
   long_id text not null default '',  -- Long id; empty: not valid.
@@ -70,11 +71,6 @@ create table if not exists note_references (  -- References of notes to the docu
   original_uuid text not null,  -- Document that is adjusted.
   note_uuid text not null,  -- Note.
   primary key (original_uuid, note_uuid)
-);
-
-create table if not exists warnings (  -- Problems of documents that were accepted nevertheless.
-  uuid text primary key,  -- Document.
-  found text not null  -- Problems as JSON.
 );
 
 create table if not exists quotas (  -- Requests in the current period of each rate limit.
