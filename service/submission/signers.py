@@ -90,13 +90,12 @@ class Signers:
         """Return the errors and warnings for a document that would be signed now."""
         if not self._signs:
             return [], []
-        row = await sql.signing_certificate_get(conn, company_id=company_id)
-        if error := self._find_error(row, issuer["now"]):
-            return [error], []
-        found = self._certificate(row)
-        assert found is not None  # else the error is NO_CERTIFICATE
-        warnings = certificate.find_warnings(found, issuer["now"], issuer if row else None)
-        return [], list(warnings)
+        try:
+            signer = await self._choose(conn, company_id, issuer["now"])
+        except BadRequest as error:
+            return error.more["errors"], []
+        company = None if signer is self._configured else issuer
+        return [], list(certificate.find_warnings(signer.certificate, issuer["now"], company))
 
     async def find_problems(
         self, conn: Connection, company_id: int, issuer: Row, names_issuer: bool
@@ -123,10 +122,11 @@ class Signers:
     async def _choose(self, conn: Connection, company_id: int, now: datetime) -> certificate.Signer:
         """Return the company's own signer, or else the configured one. Raises BadRequest."""
         row = await sql.signing_certificate_get(conn, company_id=company_id)
-        if error := self._find_error(row, now):
-            _refuse(error)
         signer = self._decrypt(company_id, row) if row else self._configured
-        assert signer is not None  # else the error is NO_CERTIFICATE
+        if signer is None:
+            _refuse(NO_CERTIFICATE)
+        if error := certificate.check_validity(signer.certificate, now):
+            _refuse(error)
         return signer
 
     def _judge(self, signer: certificate.Signer, now: datetime, company: Row | None) -> list[str]:
@@ -135,17 +135,6 @@ class Signers:
         if self._needs_authority and certificate.is_self_signed(signer.certificate):
             problems.append(SELF_SIGNED)
         return [*problems, *certificate.find_warnings(signer.certificate, now, company)]
-
-    def _certificate(self, row: Row | None) -> certificate.Certificate | None:
-        """Return the certificate of a stored row, else the configured one, else None."""
-        if row:
-            return of_row(row)
-        return self._configured.certificate if self._configured else None
-
-    def _find_error(self, row: Row | None, now: datetime) -> Error | None:
-        """Return why nothing can be signed now, or None."""
-        found = self._certificate(row)
-        return certificate.check_validity(found, now) if found else NO_CERTIFICATE
 
     def _decrypt(self, company_id: int, row: Row) -> certificate.Signer:
         """Return the company's signer. Raises BadRequest."""
