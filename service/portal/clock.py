@@ -48,7 +48,7 @@ class PortalClock:
         self.apart_since: datetime | None = None
         self._apart: timedelta | None = None  # the confirmed difference
         self._measured_at = -math.inf
-        self._measuring: asyncio.Task[None] | None = None
+        self._measuring = asyncio.Lock()
 
     async def blocking_difference(
         self, database: ClockReading, measure: Measure
@@ -61,26 +61,19 @@ class PortalClock:
         if self.latest is None or abs(self.latest.ahead_of(database)) <= MOST_APART:
             self._judge(None)
         else:
-            await self._measure_again(measure)
+            async with self._measuring:
+                if time.monotonic() - self._measured_at >= MEASURE_PAUSE:
+                    await self._measure(measure)
         return self._apart
-
-    async def _measure_again(self, measure: Measure) -> None:
-        if self._measuring is None:
-            if time.monotonic() - self._measured_at < MEASURE_PAUSE:
-                return
-            self._measuring = asyncio.create_task(self._measure(measure))
-        await asyncio.shield(self._measuring)
 
     async def _measure(self, measure: Measure) -> None:
         """Measure and judge. A failed measurement neither confirms nor refutes a difference."""
         began = time.monotonic()
-        try:
-            portal, database = await measure()
-            if portal and database and time.monotonic() - began <= LONGEST_MEASUREMENT:
-                self.latest, ahead = portal, portal.ahead_of(database)
-                self._judge(ahead if abs(ahead) > MOST_APART else None)
-        finally:
-            self._measured_at, self._measuring = time.monotonic(), None
+        portal, database = await measure()
+        self._measured_at = time.monotonic()
+        if portal and database and self._measured_at - began <= LONGEST_MEASUREMENT:
+            self.latest, ahead = portal, portal.ahead_of(database)
+            self._judge(ahead if abs(ahead) > MOST_APART else None)
 
     def _judge(self, apart: timedelta | None) -> None:
         if (apart is None) != (self._apart is None):
