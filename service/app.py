@@ -148,7 +148,7 @@ async def _portal(
     rate_limiter = PortalRateLimiter(
         database, config, urgent=True, patience=timedelta(seconds=config.submit_wait / 2)
     )
-    async with portal_session(config) as session:
+    async with portal_session() as session:
         refusals = RefusedLogins(database, config)
         portal = Portal(session, config, rate_limiter=rate_limiter, refusals=refusals)
         context = app[SUBMISSION_CONTEXT] = SubmissionContext(

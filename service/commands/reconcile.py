@@ -91,7 +91,7 @@ async def submission_context(
     config: Config, database: Database
 ) -> AsyncIterator[SubmissionContext]:
     """Yield a context for a command that reads from the portal and sends nothing to it."""
-    async with portal_session(config) as session:
+    async with portal_session() as session:
         rate_limiter = PortalRateLimiter(database, config, urgent=False, patience=PATIENCE)
         portal = Portal(
             session, config, rate_limiter=rate_limiter, refusals=RefusedLogins(database, config)

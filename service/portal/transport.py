@@ -125,8 +125,8 @@ async def _on_body(
         failpoints.reach("bytes_written")
 
 
-def portal_session(config: Config, *, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return the ClientSession for a Portal, with timeouts and without cookies or proxies.
+def portal_session(*, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """Return the ClientSession for a Portal, without cookies or proxies.
 
     `tls` replaces the system's certificate authorities.
     """

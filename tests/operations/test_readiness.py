@@ -58,7 +58,7 @@ async def test_response_of_one_server_of_the_portal_does_not_hide_the_outage_of_
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     config = read_config({**environment, "PORTAL_IDENTITY_BASE": nowhere})
-    async with portal_session(config) as session:
+    async with portal_session() as session:
         portal = Portal(session, config)
         with pytest.raises(NotSent):
             await portal.log_in(TIN)

@@ -177,7 +177,7 @@ async def portal_to(
     server = RawPortal(act, login)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         config = config_for(f"http://{address_of(listening)}", **variables)
-        async with portal_session(config) as session:
+        async with portal_session() as session:
             yield Portal(session, config, **options or {}), server
         await asyncio.gather(*filter(None, server.handlers))
 
@@ -411,7 +411,7 @@ async def test_a_failed_or_stalled_tls_handshake_sends_nothing(act: Any) -> None
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
         base = f"https://{address_of(listening)}"
         config = config_for(base, PORTAL_CONNECT_TIMEOUT_SECONDS="0.3")
-        async with asyncio.timeout(60), portal_session(config) as session:
+        async with asyncio.timeout(60), portal_session() as session:
             with pytest.raises(NotSent):
                 await send_submission(Portal(session, config))
 
@@ -459,7 +459,7 @@ async def open_over_tls(tmp_path: Path) -> AsyncIterator[tuple[Send, TlsPortal]]
         "PORTAL_IDENTITY_BASE": f"http://{address_of(logins)}",
     }
     config = config_for("http://unused.invalid", **bases)
-    async with listening, logins, portal_session(config, tls=authority.client) as session:
+    async with listening, logins, portal_session(tls=authority.client) as session:
         portal = Portal(session, config)
         await portal.ready(TIN)
         async with portal.open_submission(TIN, b"{}") as send:

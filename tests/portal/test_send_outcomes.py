@@ -110,7 +110,7 @@ class Installation:
     async def submit(self, **variables: str) -> str:
         """Submit a document and return the state that its submission then has."""
         config = config_for(self.base, **{"PORTAL_TIMEOUT_SECONDS": str(CUT_AFTER), **variables})
-        async with portal_session(config) as session:
+        async with portal_session() as session:
             event = await _send(Portal(session, config))
         return _move(event, config)
 

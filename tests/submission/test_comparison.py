@@ -138,7 +138,7 @@ async def send_twice(
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await create_valid_invoice(api)
     tin, request = await read_request(owner)
-    async with portal_session(config) as session:
+    async with portal_session() as session:
         answer = await Portal(session, config).submit(tin, request.body)
     (uuid,) = answer.accepted.values()
     return invoice_id, uuid

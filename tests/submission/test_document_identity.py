@@ -75,7 +75,7 @@ def uuids(found: Mapping[int, Sequence[Sighting]]) -> list[str]:
 @pytest.fixture
 async def context(config: Config) -> AsyncIterator[CompanyContext]:
     """Yield a submission context without rate limits."""
-    async with connected_pool(config.database_url, 4) as pool, portal_session(config) as session:
+    async with connected_pool(config.database_url, 4) as pool, portal_session() as session:
         unused: Any = None
         portal = Portal(session, config)
         yield CompanyContext(
