@@ -89,11 +89,11 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime | Non
         issue_date = issue_date or parse_document_instant(body, ISSUED[kind])
     except ValidationError as error:
         violations += error.more["errors"]
+    sums, amounts = None, list[Violation]()
     try:
         sums = money.compute_document(body)
-    except money.AmountError:
-        sums = None
-    amounts = [] if sums else money.find_violations(body)
+    except money.AmountError as error:
+        amounts = error.violations
     wrong = {each["path"] for each in amounts}
     size = json_codec.measure_stored_bytes(body)
     violations += [

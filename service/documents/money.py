@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from service.errors import violation
+from service.errors import Violation, violation
 from service.json_types import JsonMapping
 
 Key = TypeVar("Key", bound=Hashable)
@@ -35,15 +35,19 @@ EXEMPT = "E"
 
 
 class AmountError(ValueError):
-    """An invalid number in a body; `path` is its JSON Pointer, the message is shown to clients."""
+    """Invalid numbers in a body: (JSON Pointer, message for clients) of each."""
 
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        self.path = path
+    def __init__(self, *found: tuple[str, str]) -> None:
+        super().__init__(*found)
+        self.found = found
 
     def below(self, path: str) -> "AmountError":
         """Return the error with the path of the object in which it was found."""
-        return AmountError(path + self.path, str(self))
+        return AmountError(*((path + inner, message) for inner, message in self.found))
+
+    @property
+    def violations(self) -> list[Violation]:
+        return [violation(path, "amount", message) for path, message in self.found]
 
 
 class Adjustment(NamedTuple):
@@ -113,7 +117,7 @@ class Totals(NamedTuple):
     `payable` is what is left to pay: `total` without the prepaid amount.
     """
 
-    lines: tuple[LineAmounts, ...]
+    lines: Sequence[LineAmounts]
     net_amount: Decimal
     allowances: Decimal
     charges: Decimal
@@ -194,9 +198,9 @@ def read_number(holder: JsonMapping, name: str, path: str = "") -> Decimal:
         or count_decimals(number) > DECIMALS
     ):
         limits = f"{WHOLE_DIGITS} digits before the decimal point and {DECIMALS} after it"
-        raise AmountError(f"{path}/{name}", f"The number must have at most {limits}.")
+        raise AmountError((f"{path}/{name}", f"The number must have at most {limits}."))
     if number < 0:
-        raise AmountError(f"{path}/{name}", "The number must not be negative.")
+        raise AmountError((f"{path}/{name}", "The number must not be negative."))
     return number
 
 
@@ -204,7 +208,7 @@ def _parse_number(value: object, path: str) -> Decimal:
     if isinstance(value, float):
         raise TypeError(f"{path} is a binary float, not an exact number")
     if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-        raise AmountError(path, "A number is required.")
+        raise AmountError((path, "A number is required."))
     return Decimal(value)
 
 
@@ -224,14 +228,25 @@ def compute_document(body: JsonMapping) -> Totals:
     """Compute the amounts of a document in the request shape, and of each of its lines.
 
     The allowances and charges of the document do not change the taxable amount of any line. Raises
-    AmountError. Portal: 10.7
+    AmountError for all invalid lines and amounts, or without any for the sums. Portal: 10.7
     """
+    lines: list[LineAmounts] = []
+    amounts: list[Decimal] = []
+    wrong: list[tuple[str, str]] = []
     with localcontext(EXACT):
-        prepaid = _read_prepaid(body)
-        rounding = _read_rounding(body)
-        lines = _compute_lines(body.get("lineItems") or ())
-        allowances = _sum_allowances(body)
-        charges = _sum_charges(body)
+        for index, item in enumerate(body.get("lineItems") or ()):
+            try:
+                lines.append(_compute_line(item))
+            except AmountError as error:
+                wrong += error.below(f"/lineItems/{index}").found
+        for read in (_read_prepaid, _read_rounding, _sum_allowances, _sum_charges):
+            try:
+                amounts.append(read(body))
+            except AmountError as error:
+                wrong += error.found
+        if wrong:
+            raise AmountError(*wrong)
+        prepaid, rounding, allowances, charges = amounts
         net = sum([line.net for line in lines], ZERO)
         tax = sum([line.tax for line in lines], ZERO)
         excluding = net - allowances + charges
@@ -262,20 +277,6 @@ def sum_taxes(lines: Sequence[LineAmounts], read_key: Callable[[Tax], Key]) -> d
     return sums
 
 
-def find_violations(body: JsonMapping) -> list[dict[str, str]]:
-    """Return the amount violations of a create body as [{path, rule, message}].
-
-    There is one violation for each invalid line and for each invalid amount of the document. The
-    sums are checked if all of them are valid.
-    """
-    try:
-        compute_document(body)
-    except AmountError as error:
-        errors = list(_find_errors(body)) or [error]
-        return [violation(each.path, "amount", str(each)) for each in errors]
-    return []
-
-
 def find_noise(items: Sequence[JsonMapping]) -> Iterator[dict[str, str]]:
     """Yield a violation for each price and quantity with more than WRITTEN_DECIMALS decimals.
 
@@ -294,30 +295,6 @@ def find_noise(items: Sequence[JsonMapping]) -> Iterator[dict[str, str]]:
                 yield violation(path, "decimals", f"{limit} Did you mean {meant:f}?")
 
 
-def _find_errors(body: JsonMapping) -> Iterator[AmountError]:
-    for index, item in enumerate(body.get("lineItems", ())):
-        try:
-            compute_line(item)
-        except AmountError as error:
-            yield error.below(f"/lineItems/{index}")
-    for read in (_read_prepaid, _read_rounding, _sum_allowances, _sum_charges):
-        try:
-            with localcontext(EXACT):
-                read(body)
-        except AmountError as error:
-            yield error
-
-
-def _compute_lines(items: Sequence[JsonMapping]) -> tuple[LineAmounts, ...]:
-    lines: list[LineAmounts] = []
-    try:
-        for item in items:
-            lines.append(_compute_line(item))
-    except AmountError as error:
-        raise error.below(f"/lineItems/{len(lines)}") from None
-    return tuple(lines)
-
-
 def _compute_line(item: JsonMapping) -> LineAmounts:
     """Compute the amounts of a line. The paths of errors begin at the line."""
     unit = item.get("unit", {})
@@ -331,7 +308,7 @@ def _compute_line(item: JsonMapping) -> LineAmounts:
     if charge:
         net += charge.amount
     if net < 0:
-        raise AmountError("/discount", "The discount exceeds the amount of the line.")
+        raise AmountError(("/discount", "The discount exceeds the amount of the line."))
     taxes = _compute_taxes(item.get("taxDetails", ()), net, count)
     tax = sum([tax.at_rate for tax in taxes if tax.type != EXEMPT], ZERO)
     return LineAmounts(subtotal, discount, charge, net, taxes, tax)
@@ -370,15 +347,13 @@ def _compute_tax(detail: JsonMapping, net: Decimal, count: Decimal) -> Tax:
 
 def _check_limits(excluding: Decimal, largest: Decimal) -> None:
     if excluding < 0:
-        raise AmountError(
-            "/invoiceLevelAllowanceCharge/allowances",
-            "The allowances exceed the amount of the document.",
-        )
+        wording = "The allowances exceed the amount of the document."
+        raise AmountError(("/invoiceLevelAllowanceCharge/allowances", wording))
     if largest >= LIMIT:
         wording = (
             f"The document's amounts must have at most {WHOLE_DIGITS} digits before the point."
         )
-        raise AmountError("/lineItems", wording)
+        raise AmountError(("/lineItems", wording))
 
 
 def _read_prepaid(body: JsonMapping) -> Decimal:
@@ -396,7 +371,7 @@ def _read_rounding(body: JsonMapping) -> Decimal:
         return ZERO
     rounding = _parse_number(value, path)
     if count_decimals(rounding.normalize()) > 2:
-        raise AmountError(path, "The rounding must have at most 2 decimals.")
+        raise AmountError((path, "The rounding must have at most 2 decimals."))
     return rounding.quantize(CENT)
 
 
@@ -407,10 +382,9 @@ def _compute_payable(including: Decimal, prepaid: Decimal, rounding: Decimal) ->
     """
     total = including + rounding
     if total < 0:
-        raise AmountError(
-            "/payableRoundingAmount", "The rounding exceeds the amount of the document."
-        )
+        wording = "The rounding exceeds the amount of the document."
+        raise AmountError(("/payableRoundingAmount", wording))
     if prepaid > total:
         wording = f"The prepayment exceeds the amount of the document, {total}."
-        raise AmountError("/prepayment/amount", wording)
+        raise AmountError(("/prepayment/amount", wording))
     return total - prepaid

@@ -33,9 +33,11 @@ def compute(*lines: dict[str, Any], **more: Any) -> money.Totals:
     return money.compute_document({"lineItems": lines, **more})
 
 
-def only_violation(body: dict[str, Any]) -> dict[str, Any]:
-    (violation,) = money.find_violations(body)
-    return violation
+def find_paths(body: dict[str, Any]) -> list[str]:
+    """Return the paths of the invalid amounts of a body."""
+    with pytest.raises(money.AmountError) as raised:
+        money.compute_document(body)
+    return [path for path, _ in raised.value.found]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_an_exempt_line_keeps_its_rate_and_forgoes_the_tax(
 
 def test_a_tax_forgone_has_the_limit_of_amounts() -> None:
     body = {"lineItems": [item("10000", "1", percent("E", "99999999999999"))]}
-    assert [each["path"] for each in money.find_violations(body)] == ["/lineItems"]
+    assert find_paths(body) == ["/lineItems"]
 
 
 def test_a_discount_as_large_as_the_line_leaves_zero() -> None:
@@ -130,17 +132,12 @@ def settled(prepaid: str | None, rounding: str | int | None) -> dict[str, Any]:
 def test_a_settlement_over_the_amount_of_the_document_is_refused(
     prepaid: str | None, rounding: str | None, path: str
 ) -> None:
-    (found,) = money.find_violations(settled(prepaid, rounding))
-    assert (found["path"], found["rule"]) == (path, "amount")
+    assert find_paths(settled(prepaid, rounding)) == [path]
 
 
 def test_a_document_may_have_no_adjustments() -> None:
     assert compute(item(), invoiceLevelAllowanceCharge={}).payable == 10
     assert compute(item(), invoiceLevelAllowanceCharge=None).payable == 10
-
-
-def test_valid_amounts_have_no_violation() -> None:
-    assert money.find_violations({"lineItems": [item()], "invoiceLevelAllowanceCharge": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -160,15 +157,12 @@ def test_valid_amounts_have_no_violation() -> None:
     ],
 )
 def test_an_invalid_number_is_named(line: dict[str, Any], path: str) -> None:
-    assert only_violation({"lineItems": [line]})["path"] == path
+    assert find_paths({"lineItems": [line]}) == [path]
 
 
 def test_every_invalid_line_is_named() -> None:
     body = {"lineItems": [item("-1"), item(), item("-1")]}
-    assert [violation["path"] for violation in money.find_violations(body)] == [
-        "/lineItems/0/unit/price",
-        "/lineItems/2/unit/price",
-    ]
+    assert find_paths(body) == ["/lineItems/0/unit/price", "/lineItems/2/unit/price"]
 
 
 def test_taxes_of_one_type_on_a_line_share_its_taxable_amount() -> None:
@@ -188,12 +182,12 @@ def test_taxes_of_one_rate_on_a_line_share_its_taxable_amount() -> None:
 
 def test_allowances_larger_than_the_document_are_refused() -> None:
     body = {"lineItems": [item()], "invoiceLevelAllowanceCharge": {"allowances": [{"amount": 11}]}}
-    assert only_violation(body)["path"] == "/invoiceLevelAllowanceCharge/allowances"
+    assert find_paths(body) == ["/invoiceLevelAllowanceCharge/allowances"]
 
 
 def test_the_largest_numbers_are_a_violation_not_an_exception() -> None:
     line = item(HUGE, HUGE, percent("01", HUGE), charge={"rate": HUGE})
-    assert only_violation({"lineItems": [line] * 1000})["path"] == "/lineItems"
+    assert find_paths({"lineItems": [line] * 1000}) == ["/lineItems"]
 
 
 @pytest.mark.parametrize("price", ["999999999999999", "999999999999999.99"])
@@ -202,7 +196,7 @@ def test_a_sum_of_fifteen_digits_fits(price: str) -> None:
 
 
 def test_a_sum_of_sixteen_digits_is_refused() -> None:
-    assert only_violation({"lineItems": [item(HUGE), item("1")]})["path"] == "/lineItems"
+    assert find_paths({"lineItems": [item(HUGE), item("1")]}) == ["/lineItems"]
 
 
 def test_long_fractions_are_multiplied_exactly() -> None:

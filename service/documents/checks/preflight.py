@@ -90,14 +90,14 @@ def _apply_rules(
 
 
 def _check_amounts(case: Case) -> Iterator[CheckFinding]:
-    """Yield the invalid number, or without one what is probably wrong, as warnings.
+    """Yield the invalid numbers, or without one what is probably wrong, as warnings.
 
     Absent numbers are reported by the rules of lines.
     """
     if isinstance(case.sums, AmountError):
-        path = case.sums.path
-        if resolve(case.source, path) is not None or "/unit/" not in path:
-            yield CheckFinding("Amount", path, str(case.sums), stops=True)
+        for path, message in case.sums.found:
+            if resolve(case.source, path) is not None or "/unit/" not in path:
+                yield CheckFinding("Amount", path, message, stops=True)
         return
     for doubt in find_doubts(case.source, case.sums.lines, case.issue_day):
         if doubt.holds_for(case.issuer):
