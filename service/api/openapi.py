@@ -281,8 +281,9 @@ def _describe_errors(errors: list[ErrorResponse], components: Components) -> Jso
     examples: JsonObject = {}
     for error in errors:
         body = error.body or components.make_example(schemas[error.schema])
-        title = error.title or body.get("message") or error.schema
-        examples.setdefault(_slug(title), {"summary": title, "value": body})
+        title = body.get("message") or error.schema
+        key = _slug(f"{body.get('code', '')} {title}")
+        examples.setdefault(key, {"summary": title, "value": body})
     schema, *others = schemas.values()
     return {"schema": {"anyOf": [schema, *others]} if others else schema, "examples": examples}
 

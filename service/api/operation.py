@@ -53,14 +53,12 @@ class QueryParameter:
 class ErrorResponse:
     """An error response in the description: its status, the schema of its body, and an example.
 
-    An empty `body` means the example of the schema. `title` names an example whose message is used
-    by another one.
+    An empty `body` means the example of the schema.
     """
 
     status: int
     schema: str
     body: JsonObject = field(default_factory=JsonObject)
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

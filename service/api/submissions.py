@@ -9,7 +9,7 @@ from aiohttp import web
 
 from service.api.documents import Documents, list_of_document
 from service.api.filters import several_of
-from service.api.operation import ErrorResponse, Group
+from service.api.operation import Group
 from service.api.pagination import PAGE, read_page
 from service.api.records import page_response
 from service.db.connections import Connection
@@ -36,15 +36,9 @@ FILTERS = (several_of("status", tuple(states.SUBMITTED_TRANSITIONS), "SubmittedD
 SUBMITTED_DOCUMENT = "Submitted document"
 
 _TIN_CODE = states.TIN_NOT_VERIFIED["code"]
-
-
-def _tin_not_verified(error: BadRequest) -> ErrorResponse:
-    return ErrorResponse(error.status, "Refusal", error.body, "The TIN is not verified")
-
-
 SUBMIT_ERRORS = (
     refuse_submission("check_failed", [make_reason("CF321", TOO_OLD, "/issueDateTime")]),
-    _tin_not_verified(refuse_submission(_TIN_CODE, [states.TIN_NOT_VERIFIED])),
+    refuse_submission(_TIN_CODE, [states.TIN_NOT_VERIFIED]),
 )
 
 
@@ -83,7 +77,7 @@ def declare(documents: Documents) -> None:
         errors=(
             *(BadRequest(message, code=code) for code, message in states.CANCEL_CODES.items()),
             refuse_cancellation("portal_unavailable"),
-            _tin_not_verified(refuse_cancellation(_TIN_CODE)),
+            refuse_cancellation(_TIN_CODE),
             *(
                 Forbidden(message, code=code)
                 for code, message in states.CANCEL_MESSAGES[kind.noun].items()
