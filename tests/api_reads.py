@@ -92,10 +92,11 @@ async def read_request(owner: asyncpg.Connection) -> tuple[str, StoredRequest]:
 async def count_waiting(owner: asyncpg.Connection) -> int:
     """Return the number of statements that wait for a lock, also within a transaction."""
     await owner.execute("select pg_stat_clear_snapshot()")
-    return await owner.fetchval(
-        "select count(*) from pg_stat_activity"
+    waiting = await owner.fetch(
+        "select from pg_stat_activity"
         " where datname = current_database() and wait_event_type = 'Lock'"
     )
+    return len(waiting)
 
 
 async def wait_for_lock(owner: asyncpg.Connection, statements: int = 1) -> None:

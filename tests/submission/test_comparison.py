@@ -138,8 +138,11 @@ async def send_twice(
     await sandbox.settings(payload_detection=False, duplicate_detection=False)
     invoice_id = await create_valid_invoice(api)
     tin, request = await read_request(owner)
-    async with portal_session() as session:
-        answer = await Portal(session, config).submit(tin, request.body)
+    async with (
+        portal_session() as session,
+        Portal(session, config).open_submission(tin, request.body) as send,
+    ):
+        answer = await send(lambda: None)
     (uuid,) = answer.accepted.values()
     return invoice_id, uuid
 
