@@ -250,7 +250,7 @@ async def _make_plan(
         taken, plan.left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
         if lock:
             ids = [invoice["id"] for invoice in taken]
-            await sql.consolidation_lock(conn, company_id=company, ids=ids)
+            await sql.documents_lock(conn, company_id=company, ids=ids)
             # without those deleted meanwhile
             locked = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
             taken, changed = consolidation.split_candidates(locked, wanted.terms)

@@ -267,10 +267,9 @@ async def delete_document(documents: Documents, request: web.Request) -> None:
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "deleted")
         _reject_consolidated(kind, row)
-        key = {"company_id": company, "id": row["id"]}
         if kind is CONSOLIDATED:
-            await sql.consolidated_invoice_members_lock(conn, **key)
-        await sql.document_delete(conn, **key)
+            await sql.documents_lock(conn, company_id=company, ids=row["invoice_ids"])
+        await sql.document_delete(conn, company_id=company, id=row["id"])
 
 
 async def _lock_draft(

@@ -24,8 +24,8 @@ async def lock_document(
 
     Return what the rules need of it. Raises NotFound if there is no such document of the kind.
     """
+    await sql.documents_lock(conn, company_id=company_id, ids=[document_id])
     key = {"company_id": company_id, "id": document_id, "kind": kind.name}
-    await sql.document_lock(conn, **key)
     return or_not_found(await sql.document_load(conn, **key), kind.title)
 
 

@@ -38,15 +38,6 @@ select id, code, number, type, status, issue_date, currency_code, total_amount,
  where company_id = :company_id and id = any (:ids::bigint[])
  order by code, id;
 
--- name: consolidation_lock :many
--- Lock invoices by id against submission, change and deletion. Read their columns in a later
--- statement.
-select id
-  from documents
- where company_id = :company_id and id = any (:ids::bigint[])
- order by id
-   for update;
-
 -- name: consolidation_lines :many
 -- Return the parts of invoices that the lines are computed from, as JSON text.
 select id, line_items::text as line_items, optional_members,
@@ -73,11 +64,3 @@ select left(r.record, -1) || ',"invoice_ids":' || to_json(d.invoice_ids)::text |
   from consolidated_invoice_records r
   join documents d on d.company_id = r.company_id and d.id = r.id
  where r.company_id = :company_id and r.id = :id;
-
--- name: consolidated_invoice_members_lock :many
--- Lock the invoices of a locked consolidated invoice by id, in the same order as consolidations do.
-select id
-  from documents
- where company_id = :company_id and consolidated_invoice_id = :id and kind = 'invoice'
- order by id
-   for update;

@@ -93,10 +93,10 @@ select page.total, page.is_exact, page.id,
   from page
  order by page.place;
 
--- name: document_lock :many
--- Lock a document for a change, and before it the document that it adjusts, so that changes of
--- notes to one invoice run one after another. Read other columns in a later statement, which sees
--- what the previous holder of the lock committed.
+-- name: documents_lock :many
+-- Lock documents by id for a change, and before each the document that it adjusts, so that changes
+-- of notes to one invoice run one after another. Read other columns in a later statement, which
+-- sees what the previous holder of the lock committed.
 select id
   from documents
  where company_id = :company_id
@@ -104,7 +104,7 @@ select id
          select unnest(array[id, case when kind = 'adjustment_note'
                                       then coalesce(invoice_id, consolidated_invoice_id) end])
            from documents
-          where company_id = :company_id and id = :id and kind = :kind and deleted_at is null))
+          where company_id = :company_id and id = any (:ids::bigint[]) and deleted_at is null))
  order by id
    for update;
 
@@ -118,7 +118,7 @@ select id
 -- that would reduce it: credit and refund notes being submitted, and debit notes being cancelled.
 -- It is null for other documents.
 select d.id, s.status, d.type, s.attempts, s.is_changed, d.issue_date, d.is_ready, d.month,
-       d.invoice_id, d.consolidated_invoice_id, t.id as target_id,
+       d.invoice_id, d.consolidated_invoice_id, d.invoice_ids, t.id as target_id,
        d.payable_amount + d.prepaid_amount as total_amount,
        clock_timestamp() as now,
        document_number(d.type, d.code, c.setting) as number,
