@@ -20,7 +20,7 @@ from service.json_types import JsonMapping, JsonObject
 from service.monitoring.watchdog import read_conditions, sort_by_age
 from service.portal.client import Portal, portal_session
 from service.portal.errors import PortalError
-from service.portal.logins import RefusedLogins
+from service.portal.logins import WHAT_TO_DO, RefusedLogins
 from service.portal.rate_limits import PortalRateLimiter
 from service.portal.responses import LOGIN_REFUSED
 from service.submission.context import SubmissionContext
@@ -37,10 +37,7 @@ KINDS = {
     "oddity": "oddities",
 }
 #: What to do about errors of the portal, by their messages.
-ACTIONS = {
-    LOGIN_REFUSED: "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET and that the taxpayer has "
-    "appointed the intermediary. Then run `run.py retry-logins`."
-}
+ACTIONS = {LOGIN_REFUSED: WHAT_TO_DO["login"]}
 STILL_HELD = (
     "Its sending is still held. The hold ends with a comparison later than PORTAL_SETTLE_SECONDS "
     "after its beginning, if nothing is open."

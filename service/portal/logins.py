@@ -27,12 +27,13 @@ LEASE_MARGIN = timedelta(seconds=10)
 MOST_MESSAGE = 500  # characters
 WAITING = "The portal refused the login. It is tried again in {} seconds at the earliest."
 WHAT_TO_DO = {
-    "login": "Check PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET, that the portal has not blocked the "
-    "client, and that the taxpayer has appointed it as its intermediary. New credentials are tried "
-    "at once after a restart. Otherwise wait for retry_at, or run retry-logins.",
+    "login": "Check PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET: each environment has its own, and "
+    "they expire. Check that the portal has not blocked the client, and that the taxpayer has "
+    "appointed it as its intermediary. New credentials are tried at once after a restart. "
+    "Otherwise run `run.py retry-logins`, or wait for the next attempt.",
     "token": "The portal issues a token and refuses it. Check that the taxpayer has appointed the "
     "client as its intermediary with the permissions to submit, view and cancel documents. Then "
-    "wait for retry_at, or run retry-logins.",
+    "run `run.py retry-logins`, or wait for the next attempt.",
 }
 WHAT_THE_COMPANY_DOES = (
     "These are the company's own credentials. An owner or administrator of the company replaces or "

@@ -191,7 +191,7 @@ async def test_refused_portal_credentials_are_named_with_what_to_check(
     done = await command("reconcile", PORTAL_CLIENT_SECRET="wrong")
     line = done.err.splitlines()[-1]
     assert done.code == 1 and line.startswith(f"Company {company.id}: The portal refuses the login")
-    assert "Check PORTAL_CLIENT_ID, PORTAL_CLIENT_SECRET" in line and "retry-logins" in line
+    assert "Check PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET" in line and "retry-logins" in line
 
 
 async def test_a_hold_that_stays_is_reported_by_reconcile(

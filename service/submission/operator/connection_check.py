@@ -22,7 +22,7 @@ from service.json_types import JsonMapping, Row
 from service.portal import addresses
 from service.portal.client import Portal
 from service.portal.errors import LoginRefused, PortalError, Throttled
-from service.portal.logins import WHAT_THE_COMPANY_DOES, Login, RefusedLogins
+from service.portal.logins import WHAT_THE_COMPANY_DOES, WHAT_TO_DO, Login, RefusedLogins
 from service.submission import own_clients
 from service.submission.context import SubmissionContext
 from service.submission.operator.tin_checks import TinChecks, make_own_question
@@ -34,11 +34,7 @@ CONNECTIONS = {
     "portal_identity_base": "login address",
     "portal_web_base": "pages address",
 }
-#: What to do about a refused login of the operator's client, for itself and for a company.
-CHECK_CREDENTIALS = (
-    "Check PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET: each environment has its own, and they "
-    "expire. Then run `run.py retry-logins`."
-)
+#: What to do about a refused login of the operator's client for a company.
 CHECK_APPOINTMENT = (
     "At the portal, the taxpayer must appoint the operator as its intermediary, for a period that "
     "includes today, with the permissions to submit, view and cancel documents. Then run "
@@ -169,7 +165,7 @@ class ConnectionCheck:
     async def _check_operator_login(self) -> CheckStep:
         if not self._can_request:
             return CheckStep("login", "skipped", NO_REQUESTS)
-        problem = await self._log_in(self._context.portal_for(None), "", None, CHECK_CREDENTIALS)
+        problem = await self._log_in(self._context.portal_for(None), "", None, WHAT_TO_DO["login"])
         accepted = "The portal accepts PORTAL_CLIENT_ID and PORTAL_CLIENT_SECRET."
         return _judge("login", problem, accepted)
 
@@ -262,21 +258,15 @@ class ConnectionCheck:
         try:
             await portal.log_in(tin)
         except LoginRefused as error:
-            stored = await self._read_refusal(tin, owner)
-            return f"{stored or describe_refusal(error)} {action}"
+            # The portal's words are stored, and shown also during the pause.
+            rows = await RefusedLogins(self._context.database, self._config).listed()
+            stored = {(row["company_id"], row["taxpayer"]): row["message"] for row in rows}
+            return f"{stored.get((owner, tin)) or describe_refusal(error)} {action}"
         except Throttled as error:
             return f"{error.reason} Check again in a minute."
         except PortalError as error:
             return f"{error.reason} Check again in a minute; if it lasts, ask the portal's support."
         return None
-
-    async def _read_refusal(self, tin: str, owner: int | None) -> str:
-        """Return the portal's words about a refused login, also during its pause."""
-        rows = await RefusedLogins(self._context.database, self._config).listed()
-        found = (
-            row["message"] for row in rows if row["company_id"] == owner and row["taxpayer"] == tin
-        )
-        return next(found, "")
 
 
 def _judge(name: str, problem: str | None, found: str) -> CheckStep:
