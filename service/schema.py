@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import jsonschema_rs
-from jsonschema import Draft202012Validator, TypeChecker, ValidationError
+from jsonschema import Draft202012Validator, FormatChecker, TypeChecker, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 from referencing import Registry
@@ -30,6 +30,8 @@ MANY_NAMES = (
     f"The request body must not have more than {members.MOST_NAMES} different unknown members."
 )
 
+#: The check of days in both validators: jsonschema-rs has years that Python does not have.
+FORMATS = FormatChecker(["date"])
 Schema = JsonObject
 #: Yields the violations of a keyword.
 Check = Callable[[Validator, object, Any, Schema], Iterable[ValidationError] | None]
@@ -186,7 +188,12 @@ def fast_validator(name: str, is_closed: bool = False) -> jsonschema_rs.Draft202
     registry = jsonschema_rs.Registry(
         [(f"{stem}.json", schema) for stem, schema in schemas.items()]
     )
-    return jsonschema_rs.Draft202012Validator(schemas[name], registry=registry)
+    return jsonschema_rs.Draft202012Validator(
+        schemas[name],
+        registry=registry,
+        validate_formats=True,
+        formats={"date": lambda text: FORMATS.conforms(text, "date")},
+    )
 
 
 def has_only_known(name: str, body: Any) -> bool:
@@ -209,7 +216,7 @@ def _close(part: object) -> Any:
 @cache
 def careful_validator(name: str) -> Validator:
     """Return the validator that finds the violations of an invalid body, but no unknown members."""
-    return _Careful(ALL[name], registry=REGISTRY)
+    return _Careful(ALL[name], registry=REGISTRY, format_checker=FORMATS)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Check the body of a draft before it is stored: size, codes, days, references and amounts."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date, datetime, tzinfo
+from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
@@ -23,10 +23,6 @@ MAX_FORM_NUMBERS = 1000
 FIRST_YEAR, LAST_YEAR = 1990, 2999
 #: Kind -> the member of a body with its time of issue.
 ISSUED = {INVOICE: "issueDateTime", NOTE: "adjustmentNoteIssueDate"}
-#: The members that are days, as (object, member).
-DAYS = (("billingPeriod", "start"), ("billingPeriod", "end"), ("prepayment", "date"))
-
-
 #: The submission that a body asks for: in the request, or if the setting of the company says so.
 SubmissionRequest = Literal["none", "if_set", "at_once"]
 
@@ -99,7 +95,7 @@ def check_draft(kind: DocumentKind, body: JsonObject, issue_date: datetime | Non
     violations += [
         *find_size_violations(body, size),
         *codes.find_violations(body),
-        *_find_day_violations(body),
+        *_find_period_violations(body),
         *_find_reference_violations(body.get("references") or ()),
         *amounts,
         *(each for each in money.find_noise(body["lineItems"]) if each["path"] not in wrong),
@@ -184,25 +180,13 @@ def find_size_violations(record: JsonObject, size: int) -> Iterator[dict[str, st
         yield violation(f"/{json_codec.escape_pointer(largest)}", "maxBytes", wording)
 
 
-def _find_day_violations(body: JsonMapping) -> Iterator[dict[str, str]]:
-    """Yield the days that are not in the calendar, and the end of a period before its start."""
-    for holder, name in DAYS:
-        day = get_object(body, holder).get(name)
-        if day and not _is_day(day):
-            wording = f"{name} must be a day of the calendar."
-            yield violation(f"/{holder}/{name}", "format", wording)
+def _find_period_violations(body: JsonMapping) -> Iterator[dict[str, str]]:
+    """Yield the end of a period before its start."""
     period = get_object(body, "billingPeriod")
     start, end = period.get("start"), period.get("end")
     if start and end and end < start:  # of the form 2026-01-31
         wording = "The end of the billing period must not be before its start."
         yield violation("/billingPeriod/end", "order", wording)
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(date.fromisoformat(text))
-    except ValueError:
-        return False
 
 
 def _find_reference_violations(references: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
