@@ -86,14 +86,17 @@ def name_in_record(name: str) -> str:
 def _add_document_members(files: Mapping[str, Schema]) -> None:
     """Add the optional members of invoices and notes to their bodies, records and exports.
 
-    A note to create has all members of an update. A consolidated invoice has the sum of the
-    roundings of its invoices, which has no limits.
+    A note to create has all members of an update, and the update of an e-invoice request those of
+    its creation. A consolidated invoice has the sum of the roundings of its invoices, which has no
+    limits.
     """
     members = files["common"]["$defs"]["document_members"]["properties"]
     for body in ("invoice_update", "adjustment_note_update"):
         files[body]["properties"].update(members)
     note_changes = files["adjustment_note_update"]["properties"]
     files["adjustment_note_create"]["properties"].update(note_changes)
+    buyer_members = files["einvoice_request_create"]["properties"]
+    files["einvoice_request_update"]["properties"].update(buyer_members)
     summed = {**members, "payableRoundingAmount": {"$ref": "#/$defs/Rounding"}}
     kinds = {"Invoice": members, "AdjustmentNote": members, "ConsolidatedInvoice": summed}
     for kind, exported in kinds.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from service import json_codec
-from service.api.operation import ErrorResponse, Group
+from service.api.operation import Group
 from service.api.records import get_own_record
 from service.db.connections import Connection
 from service.db.encryption import PORTAL_SECRET, SIGNING_KEY, MissingSecretKey
@@ -72,7 +72,7 @@ async def get_company(request: web.Request) -> web.Response:
     body="company_update",
     errors=(
         Conflict(TIN_IN_USE, code="tin_in_use"),
-        ErrorResponse(409, "TinTaken", CONSTRAINTS["companies_tin_once"]().body),
+        CONSTRAINTS["companies_tin_once"](),
     ),
     description="Sent members replace stored ones; `setting` and `default_tax_types_and_rates` "
     "are replaced as a whole. "

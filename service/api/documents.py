@@ -101,7 +101,7 @@ def declare_reading(documents: Documents) -> None:
     documents.operation(
         f"GET {path}/export-all",
         f"Export all {plural}",
-        f"{documents.schema}Exports",
+        f"{documents.schema}Export[]",
         description=f"Every {kind.noun} of the company, newest first, without pages.",
         is_file=True,
         name=f"export_all_{kind.name}s",

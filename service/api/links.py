@@ -51,7 +51,7 @@ def declare(documents: Documents) -> None:
     documents.operation(
         f"GET {path}",
         f"List the links to {kind.with_article}",
-        "DocumentLinks",
+        "DocumentLink[]",
         name=f"list_{kind.name}_links",
         description="Those that can be used, newest first, without their URLs.",
     )(partial(list_of_document, kind, sql.document_link_list))

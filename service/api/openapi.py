@@ -248,7 +248,9 @@ def _success(operation: Operation, names: Iterable[str], components: Components)
         is_text = operation.response.startswith("text/")
         body = {"type": "string", **({} if is_text else {"format": "binary"})}
         return {**described, "content": {operation.response: {"schema": body}}}
-    schema = components.describe(refer_to(operation.response))
+    record = refer_to(operation.response.removesuffix("[]"))
+    is_array = operation.response.endswith("[]")
+    schema = components.describe({"type": "array", "items": record} if is_array else record)
     example = components.make_example(schema)
     if operation.message:
         example = {**example, "message": operation.message}

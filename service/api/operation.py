@@ -98,12 +98,12 @@ class Operation:
     """A method on a path. `tag` is that of its group in the description.
 
     `route` is both, such as `GET /api/invoices`. `summary` and `description` are for clients.
-    `response` is the success response: a schema in records.json, or a media type; `message` is its
-    message. `body` is the schema of the request in schemas/. `errors` are those of this operation
-    alone, without the 404 for an unknown `{id}`, whose subject is `noun`. `is_record` marks a
-    response with one record and its ETag, `is_file` a download. `name` is a verb and its object,
-    such as create_invoice: by default the name of the handler. Several operations with one handler
-    have a name each.
+    `response` is the success response: a schema in records.json, with `[]` for an array of it, or a
+    media type; `message` is its message. `body` is the schema of the request in schemas/. `errors`
+    are those of this operation alone, without the 404 for an unknown `{id}`, whose subject is
+    `noun`. `is_record` marks a response with one record and its ETag, `is_file` a download. `name`
+    is a verb and its object, such as create_invoice: by default the name of the handler. Several
+    operations with one handler have a name each.
     """
 
     tag: str

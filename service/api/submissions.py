@@ -93,7 +93,7 @@ def declare(documents: Documents) -> None:
     documents.operation(
         f"GET {path}/submitted-documents",
         f"List the submitted documents of {kind.with_article}",
-        "SubmittedDocuments",
+        "SubmittedDocument[]",
         description="All of them, newest first. Each submission creates a new one.",
         name=f"list_submitted_documents_of_{name}",
     )(partial(list_of_document, kind, sql.submitted_document_page))
