@@ -371,8 +371,6 @@ WORDINGS: dict[str, Callable[[Any], str]] = {
     ),
     "not": lambda form: "must not have both " + " and ".join(form["required"]),
     "minItems": lambda limit: f"must have at least {limit} entr{'y' if limit == 1 else 'ies'}",
-    "minProperties": lambda limit: f"must have at least {limit} member{'' if limit == 1 else 's'}",
-    "maxProperties": lambda limit: f"must have at most {limit} member{'' if limit == 1 else 's'}",
 }
 
 

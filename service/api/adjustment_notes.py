@@ -18,8 +18,9 @@ from service.db.statements import sql
 from service.db.transactions import get_actor
 from service.documents import states
 from service.documents.body_checks import check_draft
+from service.documents.consolidation import find_misclassified_lines
 from service.documents.kind import CONSOLIDATED, NOTE, DocumentKind
-from service.errors import CONSTRAINTS, Forbidden, ValidationError, violation
+from service.errors import CONSTRAINTS, Forbidden, ValidationError, reject, violation
 from service.http import app_keys
 from service.http.access import company_transaction, zone_of
 from service.http.requests import or_not_found, read_path_id, warn_of_doubts
@@ -78,7 +79,7 @@ async def create_adjustment_note(
         target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
         if kind is CONSOLIDATED:
-            documents.reject_misclassified(body["lineItems"])
+            reject(find_misclassified_lines(body["lineItems"]))
         await _check_target(conn, company, target, body["targetInvoiceType"])
         documents.reject_excess(target["final_adjusted_amount"], draft)
         row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())

@@ -3,7 +3,6 @@
 table.py declares the operations of all kinds with these functions. Spec: Invoices
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -222,7 +221,7 @@ async def update_draft(
     _reject_consolidated(kind, row)
     company = request[app_keys.COMPANY]
     if kind is NOTE and row["consolidated_invoice_id"] and "lineItems" in changes:
-        reject_misclassified(changes["lineItems"])
+        reject(find_misclassified_lines(changes["lineItems"]))
     draft = await offload(len(row["body"]), _merge, kind, row, changes)
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
@@ -254,11 +253,6 @@ def reject_excess(adjustable: Decimal, draft: Draft) -> None:
     if draft.stored["type"] != "DEBIT_NOTE" and draft.total_amount > adjustable:
         message = states.NOTE_TOO_HIGH.format(amount=adjustable)
         raise ValidationError([violation("/lineItems", "amount", message)])
-
-
-def reject_misclassified(line_items: Sequence[JsonObject]) -> None:
-    """Raise ValidationError for lines that a note for a consolidated invoice must not have."""
-    reject(find_misclassified_lines(line_items))
 
 
 async def delete_document(documents: Documents, request: web.Request) -> None:

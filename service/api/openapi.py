@@ -170,7 +170,7 @@ def _path_parameters(operation: Operation, components: Components) -> Iterator[J
     noun = operation.noun[:1].lower() + operation.noun[1:]
     for name in re.findall(r"{(\w+)}", operation.path):
         own = name.removesuffix("id").replace("_", " ").strip()
-        what = f"name of the {noun}" if name == "name" else f"id of the {own or noun}"
+        what = "name of the code table" if name == "name" else f"id of the {own or noun}"
         schema = refer_to("CodeTableName" if name == "name" else "RecordId")
         is_text = operation.surface == INTEGRATION
         yield {
