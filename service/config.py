@@ -189,7 +189,6 @@ class Config:
     data_dir: Path = _setting("DATA_DIR", PATH, str(ROOT / ".data"))
     host: str = _setting("HOST", HOST, "127.0.0.1")
     port: int = _setting("PORT", PORT, "8080")
-    worker_host: str = _setting("WORKER_HOST", HOST)
     worker_port: int = _setting("WORKER_PORT", PORT, "0")
     public_url: str = _setting("PUBLIC_URL", BASE_URL)
     pool_size: int = _setting("POOL_SIZE", _integer(2, 200), "16")
@@ -290,7 +289,6 @@ SETTINGS: dict[str, Setting] = {item.name: item.metadata["setting"] for item in 
 
 #: field -> its value if the variable is empty, computed from the values of all fields
 DERIVED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "worker_host": lambda values: values["host"],
     "tin_verification": lambda values: "operator" if values["portal_api_base"] else "automatic",
     "public_url": lambda values: local_address(values["host"], values["port"]),
 }

@@ -98,7 +98,7 @@ async def work(config: Config) -> None:
     with logged_run(config, "worker") as stop:
         warn_of_settings(config)
         if config.worker_port:
-            check_port(config.worker_host, config.worker_port, "WORKER")
+            check_port(config.host, config.worker_port, "WORKER")
         async with with_postgres(config) as config:
             await migrate_database(config)
             await check_database(config)
@@ -182,7 +182,7 @@ async def _background_work(config: Config) -> AsyncIterator[None]:
     try:
         await runner.setup()
         if config.worker_port:
-            await web.TCPSite(runner, config.worker_host, config.worker_port).start()
+            await web.TCPSite(runner, config.host, config.worker_port).start()
         yield
     finally:
         await runner.cleanup()

@@ -227,7 +227,6 @@ def test_settings_in_the_log_have_addresses_and_changes_only() -> None:
     assert describe_settings(read_config({})) == {
         "HOST": "127.0.0.1",
         "PORT": "8080",
-        "WORKER_HOST": "127.0.0.1",
         "WORKER_PORT": "0",
         "PUBLIC_URL": "http://127.0.0.1:8080",
         "TIN_VERIFICATION": "automatic",

@@ -6,7 +6,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from service.config import read_config
 from service.version import VERSION
 from tests.api_requests import request_json
 from tests.harness.processes import ChildProcess, free_port, read_listening_ports
@@ -45,8 +44,3 @@ async def test_worker_without_a_port_listens_on_nothing(
     async with ChildProcess(["worker"], environment, tmp_path / "log") as process:
         await process.printed("The worker is running.")
         assert process.pid is not None and read_listening_ports(process.pid) == set()
-
-
-def test_worker_listens_on_the_address_of_the_api_by_default() -> None:
-    assert read_config({"HOST": "10.0.0.5"}).worker_host == "10.0.0.5"
-    assert read_config({"HOST": "10.0.0.5", "WORKER_HOST": "::1"}).worker_host == "::1"
