@@ -444,11 +444,7 @@ def test_conditions_between_members_are_described() -> None:
     for name, member, sentence in (
         ("InvoiceCreate", "buyer", "An invoice with the type `INVOICE` must have one."),
         ("InvoiceUpdate", "buyer", "An invoice with the type `INVOICE` must have one."),
-        (
-            "InvoiceCreate",
-            "exchangeRate",
-            "Required in another currency than `MYR`.",
-        ),
+        ("InvoiceCreate", "exchangeRate", "Required in another currency than `MYR`."),
         ("Payment", "mode", "Required if `bankAccount` is present."),
         ("Prepayment", "date", "Required if `time` is present."),
         ("Reference", "description", "Required if `type` is `FTA`."),
