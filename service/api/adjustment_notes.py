@@ -73,23 +73,23 @@ async def create_adjustment_note(
     a note for a consolidated invoice must have its classification.
     """
     draft = await offload(len(request[app_keys.BODY]), check_draft, NOTE, body)
-    company, target_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    target_id = read_path_id(request, kind.title)
     columns = draft.new_columns(zone_of(request), **{f"{kind.name}_id": target_id})
     async with company_transaction(request) as conn:
-        target = await sql.document_share(conn, company_id=company, id=target_id, kind=kind.name)
+        target = await sql.document_share(conn, id=target_id, kind=kind.name)
         or_not_found(target, kind.title)
         if kind is CONSOLIDATED:
             reject(find_misclassified_lines(body["lineItems"]))
-        await _check_target(conn, company, target, body["targetInvoiceType"])
+        await _check_target(conn, target, body["targetInvoiceType"])
         documents.reject_excess(target["final_adjusted_amount"], draft)
-        row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())
+        row = await sql.document_insert(conn, **columns, **get_actor())
         warn_of_doubts(request, draft.doubts, row)
         return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
-async def _check_target(conn: Connection, company: int, target: Row, target_type: str) -> None:
+async def _check_target(conn: Connection, target: Row, target_type: str) -> None:
     """Raise Forbidden or ValidationError for a locked target that the note must not have."""
-    latest = await sql.submitted_document_latest(conn, company_id=company, document_id=target["id"])
+    latest = await sql.submitted_document_latest(conn, document_id=target["id"])
     if code := states.find_refusal(states.NOTE_REFUSALS, latest):
         raise _refuse_note(code)
     if target_type != target["type"]:

@@ -81,30 +81,28 @@ async def get_company(request: web.Request) -> web.Response:
     "tin_not_verified. The first verification decides between companies with one unverified TIN.",
 )
 async def update_company(request: web.Request, body: JsonObject) -> web.Response:
-    company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
-        row = dict(or_not_found(await sql.company_lock(conn, company_id=company), NOUN))
-        await check_if_match(request, conn, _read_company, company=company)
+        row = dict(or_not_found(await sql.company_lock(conn), NOUN))
+        await check_if_match(request, conn, _read_company)
         _reject_unknown_codes(row, body)
         if body.get("tin_code", row["tin_code"]) != row["tin_code"]:
             await sql.lock_tin(conn, tin=parties.normalize_tin(body["tin_code"]))
-            await _reject_used_tin(conn, company)
+            await _reject_used_tin(conn)
         is_automatic = request.app[app_keys.CONFIG].tin_verification == "automatic"
         await sql.company_update(
             conn,
-            company_id=company,
             action="change",
             subject="company settings",
             verifies_tin=is_automatic and "tin_code" in body,
             **{**row, **_columns(body)},
         )
-        response = responses.json_text_response(await _read_company(conn, company))
+        response = responses.json_text_response(await _read_company(conn))
         await store_response(request, conn, response)
         return response
 
 
-async def _read_company(conn: Connection, company: int) -> str:
-    record = or_not_found(await sql.company_get(conn, company_id=company), NOUN)
+async def _read_company(conn: Connection) -> str:
+    record = or_not_found(await sql.company_get(conn), NOUN)
     return f'{{"data":{record}}}'
 
 
@@ -118,13 +116,13 @@ def _reject_unknown_codes(row: JsonObject, changes: JsonObject) -> None:
     reject(codes.find_violations(sent, codes.COMPANY))
 
 
-async def _reject_used_tin(conn: Connection, company: int) -> None:
+async def _reject_used_tin(conn: Connection) -> None:
     """Raise Conflict while documents are submitted or validated.
 
     Waits for transactions that are about to send a document with the TIN.
     """
-    await sql.company_lock_alone(conn, company_id=company)
-    if (await sql.company_work(conn, company_id=company))["is_submitting"]:
+    await sql.company_lock_alone(conn)
+    if (await sql.company_work(conn))["is_submitting"]:
         raise Conflict(TIN_IN_USE, code="tin_in_use")
 
 
@@ -178,10 +176,10 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     signer = await run_in_thread(certificate.read_pair, *texts, issuer_form=form, now=now)
     vault = request.app[SUBMISSION_CONTEXT].signers.vault
     async with company_transaction(request) as conn:
-        await sql.company_lock(conn, company_id=company)
-        await check_if_match(request, conn, _read_certificate, company=company)
+        await sql.company_lock(conn)
+        await check_if_match(request, conn, _read_certificate)
         await signers.store(conn, vault, company, signer, form)
-        return responses.json_text_response(await _read_certificate(conn, company) or "")
+        return responses.json_text_response(await _read_certificate(conn) or "")
 
 
 @operation(
@@ -193,17 +191,16 @@ async def set_signing_certificate(request: web.Request, body: JsonObject) -> web
     description="Later documents are signed with the certificate of the service, if it has one.",
 )
 async def delete_signing_certificate(request: web.Request) -> None:
-    company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
-        await sql.company_lock(conn, company_id=company)
-        or_not_found(await _read_certificate(conn, company), CERTIFICATE)
-        await check_if_match(request, conn, _read_certificate, company=company)
-        await sql.signing_certificate_remove(conn, company_id=company)
+        await sql.company_lock(conn)
+        or_not_found(await _read_certificate(conn), CERTIFICATE)
+        await check_if_match(request, conn, _read_certificate)
+        await sql.signing_certificate_remove(conn)
 
 
-async def _read_certificate(conn: Connection, company: int) -> str | None:
+async def _read_certificate(conn: Connection) -> str | None:
     """Return the JSON text of the response, or None if there is no certificate."""
-    record = await signers.stored(conn, company)
+    record = await signers.stored(conn)
     return json_codec.dumps({"data": record}) if record else None
 
 
@@ -244,16 +241,16 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
         raise MissingSecretKey(PORTAL_SECRET)
     login = Login(body["client_id"], body["client_secret"])
     async with company_transaction(request) as conn:
-        login = replace(login, own_tin=await _lock_alone(request, conn, company))
-        await _reject_busy(conn, company, login)
+        login = replace(login, own_tin=await _lock_alone(request, conn))
+        await _reject_busy(conn, login)
     if wait := request.app[app_keys.LIMITS].portal_tests.take(company):
         raise TooManyRequests(TOO_MANY_TESTS, retry_after(wait))
     await own_clients.check_login(context, login)
     async with company_transaction(request) as conn:
-        login = replace(login, own_tin=await _lock_alone(request, conn, company))
-        await _reject_busy(conn, company, login)
+        login = replace(login, own_tin=await _lock_alone(request, conn))
+        await _reject_busy(conn, login)
         await own_clients.store(conn, context.config, company, login)
-        return responses.json_text_response(await _read_credentials(conn, company) or "")
+        return responses.json_text_response(await _read_credentials(conn) or "")
 
 
 @operation(
@@ -266,42 +263,41 @@ async def set_portal_credentials(request: web.Request, body: JsonObject) -> web.
     "company sent with its own client.",
 )
 async def delete_portal_credentials(request: web.Request) -> None:
-    company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
-        or_not_found(await _read_credentials(conn, company), CREDENTIALS)
-        await _lock_alone(request, conn, company)
+        or_not_found(await _read_credentials(conn), CREDENTIALS)
+        await _lock_alone(request, conn)
         # The removal is first: a send waits for it, or the check sees what was sent.
-        or_not_found(await sql.portal_credentials_remove(conn, company_id=company), CREDENTIALS)
-        await _reject_busy(conn, company, None)
+        or_not_found(await sql.portal_credentials_remove(conn), CREDENTIALS)
+        await _reject_busy(conn, None)
 
 
-async def _lock_alone(request: web.Request, conn: Connection, company: int) -> str:
+async def _lock_alone(request: web.Request, conn: Connection) -> str:
     """Lock the company and return its normalised TIN. Raises PreconditionFailed.
 
     Waits for transactions that are about to send or cancel a document.
     """
-    await sql.company_lock_alone(conn, company_id=company)
-    await check_if_match(request, conn, _read_credentials, company=company)
-    issuer = await sql.issuer_get(conn, company_id=company)
+    await sql.company_lock_alone(conn)
+    await check_if_match(request, conn, _read_credentials)
+    issuer = await sql.issuer_get(conn)
     return parties.normalize_tin(issuer["tin_code"])
 
 
-async def _reject_busy(conn: Connection, company: int, login: Login | None) -> None:
+async def _reject_busy(conn: Connection, login: Login | None) -> None:
     """Raise Conflict while documents are under way that the new login may not see.
 
     Another client of the same taxpayer sees them. It may be needed, because the portal no longer
     accepts the former one. After a removal the operator's client sends what was not received.
     """
-    row = await sql.portal_credentials_get(conn, company_id=company)
+    row = await sql.portal_credentials_get(conn)
     if row and login and row["tin"] == login.own_tin:
         return
-    work = await sql.company_work(conn, company_id=company)
+    work = await sql.company_work(conn)
     is_under_way = work["is_submitting"] if login else work["is_sent"]
     if is_under_way or work["is_cancelling"]:  # Another login might not see it.
         raise Conflict(BUSY, code="tin_in_use")
 
 
-async def _read_credentials(conn: Connection, company: int) -> str | None:
+async def _read_credentials(conn: Connection) -> str | None:
     """Return the JSON text of the response, or None if there are no credentials."""
-    record = await sql.portal_credentials_record(conn, company_id=company)
+    record = await sql.portal_credentials_record(conn)
     return f'{{"data":{record}}}' if record else None

@@ -85,17 +85,16 @@ def _describe_refusal(place: str, code: str, message: str) -> Violation:
 )
 async def create_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     issue_date = parse_document_instant(body, "issueDateTime")
-    company = request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         wanted = await _read_request(request, conn, body, omits_submitted=True)
         reject(wanted.violations(issue_date))
-        plan = await _make_plan(conn, company, wanted, lock=True)
+        plan = await _make_plan(conn, wanted, lock=True)
         _reject_incomplete(wanted, plan)
         whole = {**plan.body(), "type": body["type"], "code": int(body["code"])}
         draft = check_draft(CONSOLIDATED, whole, issue_date)
         columns = draft.new_columns(zone_of(request), month=wanted.month, invoice_ids=plan.ids)
-        row = await sql.document_insert(conn, company_id=company, **columns, **get_actor())
-        await sql.consolidated_invoice_assign(conn, company_id=company, id=row["id"], ids=plan.ids)
+        row = await sql.document_insert(conn, **columns, **get_actor())
+        await sql.consolidated_invoice_assign(conn, id=row["id"], ids=plan.ids)
         return await store_created(request, conn, CREATED, {"id": row["id"]})
 
 
@@ -109,17 +108,16 @@ async def create_consolidated_invoice(request: web.Request, body: JsonObject) ->
 )
 async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> web.Response:
     issue_date = parse_document_instant(body, "issueDateTime") if "issueDateTime" in body else None
-    company = request[app_keys.COMPANY]
 
     async def read(
         conn: Connection,
     ) -> tuple[ConsolidationRequest, consolidation.ConsolidationPlan, int]:
         wanted = await _read_request(request, conn, body, body.get("omitSubmitted", False))
-        plan = await _make_plan(conn, company, wanted)
+        plan = await _make_plan(conn, wanted)
         omitted = 0
         if wanted.omitted_types and wanted.terms:
             period, types = wanted.terms.period, wanted.omitted_types
-            omitted = await _count_submitted(conn, company, period, types)
+            omitted = await _count_submitted(conn, period, types)
         return wanted, plan, omitted
 
     wanted, plan, omitted = await read_own_with(request, read)
@@ -156,21 +154,20 @@ async def plan_consolidated_invoice(request: web.Request, body: JsonObject) -> w
     "nothing.",
 )
 async def summarize_consolidation(request: web.Request, body: JsonObject) -> web.Response:
-    company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
+    config = request.app[app_keys.CONFIG]
     period, types = _read_month(body, config), list(consolidation.FAMILIES[body["type"]])
 
     async def read(conn: Connection) -> tuple[Row, list[Row], int]:
-        issuer = await sql.issuer_get(conn, company_id=company)
+        issuer = await sql.issuer_get(conn)
         classes = await sql.consolidation_classes(
             conn,
-            company_id=company,
             since=period.since,
             until=period.until,
             omitted_types=types,
             zone=config.time_zone.key,
             amount=consolidation.LARGEST_SALE.amount,
         )
-        return issuer, classes, await _count_submitted(conn, company, period, types)
+        return issuer, classes, await _count_submitted(conn, period, types)
 
     issuer, classes, submitted = await read_own_with(request, read)
     terms = _make_terms(body["type"], period, config, issuer)
@@ -189,29 +186,27 @@ async def _read_request(
 ) -> ConsolidationRequest:
     """Return the request of a body. With `omits_submitted`, submitted invoices of a month are no
     candidates."""
-    company, config = request[app_keys.COMPANY], request.app[app_keys.CONFIG]
-    issuer = await sql.issuer_get(conn, company_id=company)
+    config = request.app[app_keys.CONFIG]
+    issuer = await sql.issuer_get(conn)
     omitted: list[str] = []
     if "month" in body:
         ids, place = None, "/month"
         period = _read_month(body, config)
         omitted = list(consolidation.FAMILIES[body["type"]]) if omits_submitted else []
         rows = await sql.consolidation_of_month(
-            conn, company_id=company, since=period.since, until=period.until, omitted_types=omitted
+            conn, since=period.since, until=period.until, omitted_types=omitted
         )
     else:
         ids, place = [int(number) for number in body["invoiceIds"]], "/invoiceIds"
-        rows = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
+        rows = await sql.consolidation_of_ids(conn, ids=ids)
         period = _common_period(rows, ids, config)
     terms = period and _make_terms(body["type"], period, config, issuer)
     return ConsolidationRequest(rows, omitted, terms, issuer["now"], place, ids)
 
 
-async def _count_submitted(
-    conn: Connection, company: int, period: consolidation.Period, types: list[str]
-) -> int:
+async def _count_submitted(conn: Connection, period: consolidation.Period, types: list[str]) -> int:
     return await sql.consolidation_submitted_count(
-        conn, company_id=company, since=period.since, until=period.until, types=types
+        conn, since=period.since, until=period.until, types=types
     )
 
 
@@ -242,7 +237,7 @@ def period_of(day: date, config: Config) -> consolidation.Period:
 
 
 async def _make_plan(
-    conn: Connection, company: int, wanted: ConsolidationRequest, *, lock: bool = False
+    conn: Connection, wanted: ConsolidationRequest, *, lock: bool = False
 ) -> consolidation.ConsolidationPlan:
     """Return the plan for a request. With `lock`, lock its invoices and use their locked state."""
     plan, taken = consolidation.ConsolidationPlan(wanted.terms), []
@@ -250,9 +245,9 @@ async def _make_plan(
         taken, plan.left_out = consolidation.split_candidates(wanted.candidates, wanted.terms)
         if lock:
             ids = [invoice["id"] for invoice in taken]
-            await sql.documents_lock(conn, company_id=company, ids=ids)
+            await sql.documents_lock(conn, ids=ids)
             # without those deleted meanwhile
-            locked = await sql.consolidation_of_ids(conn, company_id=company, ids=ids)
+            locked = await sql.consolidation_of_ids(conn, ids=ids)
             taken, changed = consolidation.split_candidates(locked, wanted.terms)
             plan.left_out += changed
     for start in range(0, len(taken), BATCH):
@@ -260,7 +255,7 @@ async def _make_plan(
         rows: list[Row] = []
         if not plan.is_full:
             ids = [invoice["id"] for invoice in batch]
-            rows = await sql.consolidation_lines(conn, company_id=company, ids=ids)
+            rows = await sql.consolidation_lines(conn, ids=ids)
         # All batches together take seconds, so they run in a thread.
         await run_in_thread(plan.take, batch, rows)
     known = {*plan.ids, *(entry["invoice_id"] for entry in plan.left_out)}

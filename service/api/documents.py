@@ -226,7 +226,7 @@ async def update_draft(
     if kind is NOTE:
         reject_excess(row["adjustable"], draft)
     columns = draft.columns(zone_of(request))
-    await sql.document_update(conn, company_id=company, id=row["id"], **columns)
+    await sql.document_update(conn, id=row["id"], **columns)
     if kind is NOTE:
         return None, draft
     started = await submit.start_if_requested(

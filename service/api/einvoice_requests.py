@@ -100,18 +100,14 @@ async def create_einvoice_request(request: web.Request, body: JsonObject) -> web
     text = get_text(request)
     reject(codes.find_violations(body, codes.PARTY))
     await offload(len(text), _reject_too_large, body)
-    company, link = request[app_keys.COMPANY], request.get(app_keys.LINK)
+    link = request.get(app_keys.LINK)
     if link is not None:
         _reject_wrong_buyer(body, datetime.now(UTC))
     async with company_transaction(request) as conn:
         if link is not None:
-            await _check_link(conn, company, link, text)
+            await _check_link(conn, link, text)
         request_id = await sql.einvoice_request_insert(
-            conn,
-            company_id=company,
-            link_id=link,
-            secret_sha256=request.get(app_keys.VISITOR_SHA256),
-            body=text,
+            conn, link_id=link, secret_sha256=request.get(app_keys.VISITOR_SHA256), body=text
         )
         return await store_created(request, conn, CREATED, {"id": request_id})
 
@@ -181,12 +177,10 @@ async def delete_einvoice_request(request: web.Request) -> None:
         await sql.einvoice_request_delete(conn, **key)
 
 
-async def _check_link(conn: Connection, company: int, link: int, body: str) -> None:
+async def _check_link(conn: Connection, link: int, body: str) -> None:
     """Lock a link, and raise Conflict unless it may have another pending request."""
-    or_not_found(await sql.document_link_lock(conn, company_id=company, id=link), links.NOUN)
-    found = await sql.einvoice_request_pending_of_link(
-        conn, company_id=company, link_id=link, body=body
-    )
+    or_not_found(await sql.document_link_lock(conn, id=link), links.NOUN)
+    found = await sql.einvoice_request_pending_of_link(conn, link_id=link, body=body)
     if found["pending"] >= MOST_PENDING:
         raise link_full()
     if found["is_of_buyer"]:
@@ -223,7 +217,7 @@ async def _finalize(
     changes = {"type": final_type, member: party}
     started, _ = await documents.update_draft(request, conn, INVOICE, invoice, changes)
     await sql.einvoice_request_finalised(
-        conn, company_id=company, id=row["id"], invoice_id=invoice["id"], reason=OTHER_BUYER
+        conn, id=row["id"], invoice_id=invoice["id"], reason=OTHER_BUYER
     )
     return invoice["id"], started
 

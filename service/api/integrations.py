@@ -187,7 +187,7 @@ async def _replace_members(
 ) -> None:
     """Raise ValidationError for a member who is no user of the account, or is listed twice."""
     users = [member["userId"] for member in members]
-    wrong = await sql.organization_members_wrong(conn, account_id=key["account_id"], users=users)
+    wrong = await sql.organization_members_wrong(conn, users=users)
     found = [(f"/members/{row['place']}/userId", row["rule"]) for row in wrong]
     reject([violation(path, rule, f"userId {WRONG_USERS[rule]}.") for path, rule in found])
     roles = [member.get("role") for member in members]

@@ -79,7 +79,6 @@ async def create_link(kind: DocumentKind, request: web.Request, body: JsonObject
         _check_purpose(kind, row["type"], purpose)
         link = await sql.document_link_insert(
             conn,
-            company_id=company,
             token_sha256=digest_of(token),
             purpose=purpose,
             lifetime=LIFETIMES[purpose],
@@ -108,7 +107,5 @@ async def revoke_link(kind: DocumentKind, request: web.Request) -> None:
     link_id = read_path_id(request, NOUN, "link_id")
     async with company_transaction(request) as conn:
         await lock_document(conn, kind, company, document_id)
-        revoked = await sql.document_link_revoke(
-            conn, company_id=company, id=link_id, document_id=document_id
-        )
+        revoked = await sql.document_link_revoke(conn, id=link_id, document_id=document_id)
         or_not_found(revoked, NOUN)

@@ -23,7 +23,6 @@ from service.documents.kind import CONSOLIDATED, DocumentKind
 from service.documents.optional_members import read_stored_body
 from service.documents.ubl import reader
 from service.errors import NotFound
-from service.http import app_keys
 from service.http.access import read_own, read_own_with, zone_of
 from service.http.requests import or_not_found, read_path_id
 from service.json_types import JsonMapping, JsonObject, Row
@@ -88,25 +87,23 @@ def declare(documents: Documents) -> None:
 
 async def print_document(kind: DocumentKind, request: web.Request) -> web.Response:
     """Return the page of the sent document, or of the draft."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
-    row, issuer, sent = await read_own_with(
-        request, partial(_read_printed, kind, company, document_id)
-    )
+    document_id = read_path_id(request, kind.title)
+    row, issuer, sent = await read_own_with(request, partial(_read_printed, kind, document_id))
     size = len(sent["content"] if sent else row["body"])
     text = await offload(size, _render, kind, row, dict(issuer), sent, zone_of(request))
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
 async def _read_printed(
-    kind: DocumentKind, company: int, document_id: int, conn: Connection
+    kind: DocumentKind, document_id: int, conn: Connection
 ) -> tuple[Row, Row, Row | None]:
     """Return the stored document, its issuer, and the sent document if the page shows it."""
-    row = await sql.document_load(conn, company_id=company, id=document_id, kind=kind.name)
+    row = await sql.document_load(conn, id=document_id, kind=kind.name)
     or_not_found(row, kind.title)
-    issuer = await sql.issuer_get(conn, company_id=company)
+    issuer = await sql.issuer_get(conn)
     if row["status"] not in AS_SENT:
         return row, issuer, None
-    sent = await sql.submitted_document_print(conn, company_id=company, document_id=document_id)
+    sent = await sql.submitted_document_print(conn, document_id=document_id)
     return row, issuer, sent
 
 

@@ -54,12 +54,11 @@ async def get_record(request: web.Request, statement: Statement, noun: str) -> w
 
 
 async def get_own_record(
-    request: web.Request, read: Callable[[Connection, int], Awaitable[str | None]], noun: str
+    request: web.Request, read: Callable[[Connection], Awaitable[str | None]], noun: str
 ) -> web.Response:
     """Return the only record of its kind that the company has. `read` returns its JSON text."""
-    company = request[app_keys.COMPANY]
-    record = await read_own_with(request, lambda conn: read(conn, company))
-    return responses.record_response(request, or_not_found(record, noun))
+    record = or_not_found(await read_own_with(request, read), noun)
+    return responses.record_response(request, record)
 
 
 async def store_created(
@@ -166,13 +165,13 @@ async def _read_part(
     request: web.Request, name: str, ids: Sequence[int], place: int
 ) -> tuple[list[str], int]:
     """Return the records from `place` on, about PART_CHARACTERS, and the place after them."""
-    company, record = request[app_keys.COMPANY], sql.by_name[f"{name}_get"]
+    record = sql.by_name[f"{name}_get"]
 
     async def read(conn: Connection) -> tuple[list[str], int]:
         records: list[str] = []
         length, end = 0, place
         while end < len(ids) and length < PART_CHARACTERS:
-            text = await record(conn, company_id=company, id=ids[end])
+            text = await record(conn, id=ids[end])
             end += 1
             if text is not None:
                 records.append(text)

@@ -61,12 +61,12 @@ async def list_webhooks(request: web.Request) -> web.Response:
 )
 async def create_webhook(request: web.Request, body: JsonObject) -> web.Response:
     _reject_url(request, body)
-    company, secret = request[app_keys.COMPANY], signature.new_secret()
+    secret = signature.new_secret()
     sealed = _seal(request, secret)
     async with company_transaction(request) as conn:
-        await sql.company_lock(conn, company_id=company)
+        await sql.company_lock(conn)
         webhook_id = await sql.webhook_insert(
-            conn, company_id=company, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
+            conn, sealed_secret=sealed, most=MOST, **{**DEFAULTS, **body}
         )
         if webhook_id is None:
             raise Conflict(TOO_MANY, code="too_many_webhooks")
@@ -167,15 +167,11 @@ async def list_webhook_deliveries(request: web.Request) -> web.Response:
     description="Makes the delivery due at once, in any status. The webhook must be enabled.",
 )
 async def redeliver_event(request: web.Request, body: JsonObject) -> web.Response:
-    company, webhook_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
+    webhook_id = read_path_id(request, NOUN)
     delivery_id = read_path_id(request, DELIVERY, "delivery_id")
     async with company_transaction(request) as conn:
-        webhook = or_not_found(
-            await sql.webhook_lock(conn, company_id=company, id=webhook_id), NOUN
-        )
-        delivery = await sql.webhook_delivery_again(
-            conn, company_id=company, endpoint_id=webhook_id, id=delivery_id
-        )
+        webhook = or_not_found(await sql.webhook_lock(conn, id=webhook_id), NOUN)
+        delivery = await sql.webhook_delivery_again(conn, endpoint_id=webhook_id, id=delivery_id)
         or_not_found(delivery, DELIVERY)
         if not webhook["enabled"]:  # after the 404s; raising rolls the update back
             raise Conflict(DISABLED, code="webhook_disabled")

@@ -43,7 +43,7 @@ async def set_certificate(
         password = password.removesuffix("\n").removesuffix("\r")
     vault = _open_vault(config, "the private key is encrypted with it")
     async with database.company(company_id) as conn:
-        await sql.company_lock(conn, company_id=company_id)
+        await sql.company_lock(conn)
         now = await sql.database_now(conn)
         signer = certificate.read_pair(
             texts["certificate"] or "",
@@ -53,7 +53,7 @@ async def set_certificate(
             now=now,
         )
         await signers.store(conn, vault, company_id, signer, issuer_form)
-        record = await signers.stored(conn, company_id)
+        record = await signers.stored(conn)
         assert record is not None
         return record
 
@@ -90,7 +90,7 @@ async def _reencrypt(database: Database, vault: Vault, row: asyncpg.Record) -> b
         return False
     sealed = vault.seal(secret, company_id, kind)
     async with database.company(company_id) as conn:
-        await sql.secret_seal(conn, company_id=company_id, kind=kind, id=secret_id, sealed=sealed)
+        await sql.secret_seal(conn, kind=kind, id=secret_id, sealed=sealed)
     return True
 
 

@@ -36,7 +36,7 @@ def register(line: CommandLine) -> None:
 async def require_company(database: Database, company_id: int) -> None:
     """Raise OperatorError if there is no such company."""
     async with database.company(company_id) as conn:
-        if await sql.issuer_get(conn, company_id=company_id) is None:
+        if await sql.issuer_get(conn) is None:
             raise OperatorError(f"There is no company {company_id}.")
 
 
@@ -61,7 +61,7 @@ async def add_company(config: Config, database: Database, **facts: str | None) -
     company_id = await database.call(sql.owner_id_next, owners="companies")
     values = {name: facts.get(name) for name in FACTS}
     async with database.company(company_id) as conn:
-        await sql.company_insert(conn, company_id=company_id, **values)
+        await sql.company_insert(conn, **values)
     return {"id": company_id}
 
 
@@ -79,8 +79,8 @@ async def verify_tin(
     has another TIN by now.
     """
     async with database.company(company_id) as conn:
-        stored = await sql.company_lock(conn, company_id=company_id)
-        row = await sql.issuer_get(conn, company_id=company_id)
+        stored = await sql.company_lock(conn)
+        row = await sql.issuer_get(conn)
         own = parties.normalize_tin(row["tin_code"])
         if not own:
             raise OperatorError(f"Company {company_id} has no TIN.")
@@ -88,12 +88,7 @@ async def verify_tin(
             raise OperatorError(f"The TIN of company {company_id} is {row['tin_code']}, not {tin}.")
         claim_tin(config.cell_registry, own, config.cell)
         verified_at = row["tin_verified_at"] or await sql.company_update(
-            conn,
-            company_id=company_id,
-            action="verify",
-            subject=f"TIN {own}",
-            verifies_tin=True,
-            **stored,
+            conn, verifies_tin=True, action="verify", subject=f"TIN {own}", **stored
         )
         return {"company_id": company_id, "tin": row["tin_code"], "tin_verified_at": verified_at}
 
@@ -145,7 +140,7 @@ async def add_key(
     expires_at = read_expiry(expires)
     async with database.company(company_id) as conn:
         key = api_keys.new_key(live=config.has_live_portal, cell=config.cell)
-        await api_keys.insert_key(conn, company_id, key, name, expires_at)
+        await api_keys.insert_key(conn, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "company_id": company_id}
 
 
@@ -156,7 +151,7 @@ async def revoke_key(config: Config, database: Database, key_id: str) -> JsonObj
     """
     owner = await _find_key_owner(database, key_id)
     async with database.owned(owner) as conn:
-        revoked = await sql.api_key_revoke(conn, **owner.variables, key_id=key_id)
+        revoked = await sql.api_key_revoke(conn, key_id=key_id)
     return {"key_id": key_id, "revoked": bool(revoked)}
 
 

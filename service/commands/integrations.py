@@ -30,7 +30,7 @@ async def add_integration_key(
     key = api_keys.new_key(config.has_live_portal, api_keys.INTEGRATION, config.cell)
     account_id = await _get_or_insert_account(database, account)
     async with database.account(account_id) as conn:
-        await api_keys.insert_key(conn, account_id, key, name, expires_at)
+        await api_keys.insert_key(conn, key, name, expires_at)
     return {"key": key.text, "key_id": key.key_id, "account_id": account_id}
 
 
@@ -64,5 +64,5 @@ async def _get_or_insert_account(database: Database, name: str) -> int:
         return found
     account_id = await database.call(sql.owner_id_next, owners="accounts")
     async with database.account(account_id) as conn:
-        inserted = await sql.account_insert(conn, account_id=account_id, name=name)
+        inserted = await sql.account_insert(conn, name=name)
     return inserted or await _find_account(database, name)

@@ -159,10 +159,10 @@ async def resolve_finding(
     released: set[int] = set()
     for finding_id, company_id in owners.items():
         async with database.company(company_id) as conn:
-            if await sql.finding_resolve(conn, company_id=company_id, id=finding_id, note=note):
+            if await sql.finding_resolve(conn, id=finding_id, note=note):
                 resolved.append(finding_id)
             settle = config.portal_settle
-            if await sql.hold_release(conn, company_id=company_id, settle=settle):
+            if await sql.hold_release(conn, settle=settle):
                 released.add(company_id)
     return {"resolved": resolved, "released": sorted(released)}
 

@@ -177,7 +177,7 @@ async def use_link(database: Database, link: Link, password_hash: str | None) ->
         if link.company_id is None:
             await _end_access(conn, link.user_id)
             return
-        await sql.member_accept(conn, user_id=link.user_id, company_id=link.company_id)
+        await sql.member_accept(conn, user_id=link.user_id)
         await sql.sessions_end(conn, user_id=link.user_id, kept=None)
 
 
@@ -202,9 +202,7 @@ async def change_password(database: Database, session: Session, password_hash: s
 async def refuse_role(database: Database, link: Link) -> None:
     """Remove the role that a link invites to. Raises NotFound: see `use_link`."""
     async with _using(database, link) as conn:
-        await sql.member_delete(
-            conn, company_id=link.company_id, user_id=link.user_id, action="leave"
-        )
+        await sql.member_delete(conn, user_id=link.user_id, action="leave")
 
 
 @asynccontextmanager

@@ -55,10 +55,8 @@ async def invite(
         name = person.name.strip()
         user_id = await sql.user_insert(conn, email=person.email, name=name)
         if by is not None:
-            _check_change(await _lock_members(conn, company_id), by, user_id, role)
-        accepted = await sql.member_put(
-            conn, company_id=company_id, user_id=user_id, role=role, name=name
-        )
+            _check_change(await _lock_members(conn), by, user_id, role)
+        accepted = await sql.member_put(conn, user_id=user_id, role=role, name=name)
     return user_id, accepted
 
 
@@ -68,15 +66,13 @@ async def change_role(
     """Give a person of a company another role. Raises NotFound, BadRequest, and as `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        members = await _lock_members(conn, company_id)
+        members = await _lock_members(conn)
         if user_id not in members:
             raise NotFound(TEXTS["settings"]["people"]["unknown"])
         if role not in RIGHTS:
             raise BadRequest(TEXTS["settings"]["people"]["incomplete"])
         _check_change(members, by, user_id, role)
-        accepted = await sql.member_put(
-            conn, company_id=company_id, user_id=user_id, role=role, name=None
-        )
+        accepted = await sql.member_put(conn, user_id=user_id, role=role, name=None)
     return user_id, accepted
 
 
@@ -84,19 +80,19 @@ async def remove(database: Database, company_id: int, user_id: int, by: int) -> 
     """Remove a person from a company. Raises Forbidden, NotFound, and Conflict: see `invite`."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        _check_change(await _lock_members(conn, company_id), by, user_id, None)
-        await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="remove")
+        _check_change(await _lock_members(conn), by, user_id, None)
+        await sql.member_delete(conn, user_id=user_id, action="remove")
 
 
 async def leave(database: Database, company_id: int, user_id: int) -> None:
     """Remove a person from a company who refuses or leaves it. Raises NotFound, and Conflict."""
     async with database.company(company_id) as conn:
         await sql.user_lock(conn, user_id=user_id)
-        members = await _lock_members(conn, company_id)
+        members = await _lock_members(conn)
         if user_id not in members:
             raise NotFound(TEXTS["sign_in"]["no_such_company"])
         _check_owner_stays(members, user_id)
-        await sql.member_delete(conn, company_id=company_id, user_id=user_id, action="leave")
+        await sql.member_delete(conn, user_id=user_id, action="leave")
 
 
 async def check_link(conn: Connection, company_id: int, user_id: int, session: Session) -> None:
@@ -114,7 +110,7 @@ async def check_link(conn: Connection, company_id: int, user_id: int, session: S
     if await sql.session_keep(conn, token_sha256=session.digest) is None:
         raise SignInNeeded
     await sql.user_lock(conn, user_id=user_id)
-    members = await _lock_members(conn, company_id)
+    members = await _lock_members(conn)
     role = members[user_id]["role"] if user_id in members else None
     _check_change(members, session.user_id, user_id, role)
     accepted = await read_companies(conn, user_id)
@@ -140,12 +136,12 @@ def _check_change(members: Members, by: int, user_id: int, role: str | None) -> 
         _check_owner_stays(members, user_id)
 
 
-async def check_administers(conn: Connection, company_id: int, by: int) -> None:
+async def check_administers(conn: Connection, by: int) -> None:
     """Raise Forbidden if a person may not administer the company, or not any more.
 
     The roles stay as they are until the transaction ends.
     """
-    role = _get_accepted_role(await _lock_members(conn, company_id), by)
+    role = _get_accepted_role(await _lock_members(conn), by)
     if role is None or ADMINISTER not in RIGHTS[role]:
         raise Forbidden(TEXTS["errors"]["no_right"])
 
@@ -162,7 +158,7 @@ def _check_owner_stays(members: Members, user_id: int) -> None:
         raise Conflict(TEXTS["settings"]["people"]["last_owner"])
 
 
-async def _lock_members(conn: Connection, company_id: int) -> Members:
+async def _lock_members(conn: Connection) -> Members:
     """Lock the people of a company until the transaction ends, and return them."""
-    rows = await sql.members_lock(conn, company_id=company_id)
+    rows = await sql.members_lock(conn)
     return {row["user_id"]: row for row in rows}

@@ -80,7 +80,6 @@ def operation(
         target, body = path.format(**request.match_info), read_body(request[FORM])
         request[app_keys.CHECK_ROLE] = partial(
             people.check_administers,
-            company_id=request[app_keys.COMPANY],
             by=request[SESSION].user_id,
         )
         if method == "POST":

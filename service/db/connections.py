@@ -16,7 +16,8 @@ PostgreSQL and this module ignore the settings there.
 
 import socket
 from asyncio.trsock import TransportSocket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -61,6 +62,7 @@ ABORTED_TRANSACTION_ERRORS = (
 )
 
 _warnings: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+_owners: WeakKeyDictionary[Connection, Mapping[str, object]] = WeakKeyDictionary()
 
 
 class _Connection(asyncpg.Connection):
@@ -136,6 +138,21 @@ def _bound_silence(limits: Mapping[str, int], connection: Connection) -> None:
     for name, limit in limits.items():
         if option := getattr(socket, SOCKET_OPTIONS[name], None):
             client_socket.setsockopt(socket.IPPROTO_TCP, option, limit)
+
+
+@contextmanager
+def owned_by(connection: Connection, variables: Mapping[str, object]) -> Iterator[None]:
+    """Note the owner of the rows that statements on a connection read and write in the block."""
+    _owners[connection] = variables
+    try:
+        yield
+    finally:
+        del _owners[connection]
+
+
+def get_owner(connection: Connection) -> Mapping[str, object]:
+    """Return the variables of the owner that was noted for a connection, or none."""
+    return _owners.get(connection, {})
 
 
 def count_warnings(connection: Connection) -> int:

@@ -5,8 +5,9 @@ A statement with {kind} in its name is written for each kind of document. A func
 sql/functions is a statement, too, whose variables are its parameters.
 
 Row-level security needs the owner of the rows, a company or an account, in a setting. A transaction
-sets it when it begins. A statement that is a transaction by itself runs as `isolated`: the query
-with a first step that sets the owner.
+sets it when it begins, and its statements get the variables of this owner that they are called
+without. A statement that is a transaction by itself runs as `isolated`: the query with a first step
+that sets the owner.
 """
 
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.db.connections import Connection
+from service.db.connections import Connection, get_owner
 
 #: What a statement returns, by its kind: a Record or None, Records, a value, or a command tag.
 Result = Any
@@ -71,7 +72,10 @@ class Statement:
 
     # A coroutine of its own would cost each statement about a microsecond.
     def __call__(self, conn: Connection, **values: object) -> Run:
-        """Run the statement. Raises TypeError for a missing or an unknown variable."""
+        """Run the statement. Raises TypeError for a missing or an unknown variable.
+
+        Within a transaction of an owner, its variables need not be given.
+        """
         return self._run(conn, self.query, values)
 
     def run_isolated(self, conn: Connection, values: Mapping[str, object]) -> Run:
@@ -80,7 +84,10 @@ class Statement:
 
     def _run(self, conn: Connection, query: str, values: Mapping[str, object]) -> Run:
         if len(values) != len(self.variables):
-            raise self._mismatch(values)
+            owner = get_owner(conn)
+            values = {**{name: owner[name] for name in self.variables if name in owner}, **values}
+            if len(values) != len(self.variables):
+                raise self._mismatch(values)
         try:
             arguments = [values[name] for name in self.variables]
         except KeyError:

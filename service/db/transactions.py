@@ -23,6 +23,7 @@ from service.db.connections import (
     count_warnings,
     is_aborted,
     is_transient,
+    owned_by,
 )
 from service.db.pool import RECONNECT_SECONDS, Pool, connected_pool
 from service.db.statements import Result, Statement, sql
@@ -50,7 +51,7 @@ _BEGIN = (
 #: The same for a company or an account, in one round trip. Only the protocol's simple query takes
 #: several statements, and it takes no parameters; the id is formatted as an integer.
 _BEGIN_OWNED = _BEGIN + "; set local app.{owner.kind}_id = '{owner.id:d}'"
-_BEGIN_READING = "begin read only; set local app.company_id = '{owner:d}'"
+_BEGIN_READING = "begin read only; set local app.{owner.kind}_id = '{owner.id:d}'"
 
 _Result = TypeVar("_Result")
 
@@ -151,14 +152,15 @@ class Database:
 
     def owned(self, owner: Owner) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that sees and writes the rows of one company or account."""
-        return self._transaction(_BEGIN_OWNED.format(owner=owner, **get_actor()))
+        return self._transaction(_BEGIN_OWNED.format(owner=owner, **get_actor()), owner)
 
     def person(self) -> AbstractAsyncContextManager[Connection]:
         """Open a transaction that writes rows of people, with the actor for their log."""
         return self._transaction(_BEGIN.format(**get_actor()))
 
     def reading(self, company_id: int) -> AbstractAsyncContextManager[Connection]:
-        return self._transaction(_BEGIN_READING.format(owner=company_id), is_writing=False)
+        owner = Owner("company", company_id)
+        return self._transaction(_BEGIN_READING.format(owner=owner), owner, is_writing=False)
 
     async def read_with(
         self, company_id: int, work: Callable[[Connection], Awaitable[_Result]]
@@ -181,12 +183,12 @@ class Database:
 
     @asynccontextmanager
     async def _transaction(
-        self, begin: str, *, is_writing: bool = True
+        self, begin: str, owner: Owner | None = None, *, is_writing: bool = True
     ) -> AsyncIterator[Connection]:
         conn = await self._acquire_checked(begin)
         with _Releasing(self.pool, conn):
             async with _ending_transaction(
-                conn, self._config.database_answer, is_writing=is_writing
+                conn, owner, self._config.database_answer, is_writing=is_writing
             ):
                 yield conn
 
@@ -252,21 +254,24 @@ async def run_read_only(
 
     `seconds` limits the rollback after an error.
     """
-    await conn.execute(_BEGIN_READING.format(owner=company_id))
-    async with _ending_transaction(conn, seconds, is_writing=False):
+    owner = Owner("company", company_id)
+    await conn.execute(_BEGIN_READING.format(owner=owner))
+    async with _ending_transaction(conn, owner, seconds, is_writing=False):
         return await work(conn)
 
 
 @asynccontextmanager
 async def _ending_transaction(
-    conn: Connection, seconds: float, *, is_writing: bool
+    conn: Connection, owner: Owner | None, seconds: float, *, is_writing: bool
 ) -> AsyncIterator[None]:
-    """Commit after the block, or roll back after an error.
+    """Commit after the block, whose statements are about rows of `owner`, or roll back on an error.
 
     A connection that does not roll back within `seconds` is terminated, to the same effect.
     """
+    variables = {**owner.variables, f"{owner.kind}_id": owner.id} if owner else {}
     try:
-        yield
+        with owned_by(conn, variables):
+            yield
     except BaseException as error:
         terminate_interrupted(conn, error)
         if not conn.is_closed():

@@ -230,13 +230,13 @@ def compute_document(body: JsonMapping) -> Totals:
     The allowances and charges of the document do not change the taxable amount of any line. Raises
     AmountError for all invalid lines and amounts, or without any for the sums. Portal: 10.7
     """
-    lines: list[LineAmounts] = []
+    computed: list[LineAmounts] = []
     amounts: list[Decimal] = []
     wrong: list[tuple[str, str]] = []
     with localcontext(EXACT):
         for index, item in enumerate(body.get("lineItems") or ()):
             try:
-                lines.append(_compute_line(item))
+                computed.append(_compute_line(item))
             except AmountError as error:
                 wrong += error.below(f"/lineItems/{index}").found
         for read in (_read_prepaid, _read_rounding, _sum_allowances, _sum_charges):
@@ -247,6 +247,7 @@ def compute_document(body: JsonMapping) -> Totals:
         if wrong:
             raise AmountError(*wrong)
         prepaid, rounding, allowances, charges = amounts
+        lines = tuple(computed)
         net = sum([line.net for line in lines], ZERO)
         tax = sum([line.tax for line in lines], ZERO)
         excluding = net - allowances + charges

@@ -112,19 +112,15 @@ def new_key(live: bool, kind: KeyKind = COMPANY, cell: str = "") -> NewKey:
     return NewKey(body + _checksum(body), key_id, digest_of(secret), kind)
 
 
-async def insert_key(
-    conn: Connection, owner_id: int, key: NewKey, name: str, expires_at: datetime | None
-) -> None:
-    """Store a new key of a company, or of an account.
+async def insert_key(conn: Connection, key: NewKey, name: str, expires_at: datetime | None) -> None:
+    """Store a new key of the company or account of the transaction.
 
     Raises Conflict if the company has MOST_KEYS valid keys.
     """
-    owner = Owner(key.kind.owner, owner_id)
     if key.kind is COMPANY:
-        await sql.company_lock(conn, company_id=owner_id)
+        await sql.company_lock(conn)
     inserted = await sql.api_key_insert(
         conn,
-        **owner.variables,
         key_id=key.key_id,
         name=name,
         secret_sha256=key.digest,
@@ -207,7 +203,7 @@ class KeyRing(Loop):
         try:
             for owner, key_id in list(self._used):
                 async with self._database.owned(owner) as conn:
-                    days = await sql.api_key_used(conn, **owner.variables, key_id=key_id)
+                    days = await sql.api_key_used(conn, key_id=key_id)
                 if days is not None:
                     log.warning(
                         "keys: %s_id=%d key_id=%s expires in %.1f days", *owner, key_id, days

@@ -138,7 +138,7 @@ async def _run(
     """Run the handler, or replay the response of the request that has the key."""
     if random.randrange(SWEEP_ONE_IN) == 0:
         async with request.app[app_keys.DATABASE].owned(claim.owner) as conn:
-            await sql.idempotency_sweep(conn, **claim.owner.variables)
+            await sql.idempotency_sweep(conn)
     if (first := await _find_other(request, claim)) is not None:
         return _replay(first, claim)
     request[CLAIM] = claim

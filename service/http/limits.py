@@ -80,9 +80,7 @@ class KeyQuota:
         if not self._per_minute:
             return {}, None
         async with self._database.owned(owner) as conn:
-            row = await sql.key_quota_take(
-                conn, **owner.variables, key_id=key_id, quota=self._per_minute
-            )
+            row = await sql.key_quota_take(conn, key_id=key_id, quota=self._per_minute)
         return self._headers(row["remaining"], row["reset"]), row["wait"]
 
     def exhausted_headers(self) -> dict[str, str]:

@@ -94,7 +94,7 @@ async def load_document(conn: Connection, config: Config, record: LockedRecord) 
     """Load the source and the issuer of a locked record."""
     company_id, row = record.company_id, record.row
     source = await offload(len(row["body"]), read_stored_body, row["body"])
-    issuer = dict(await sql.issuer_get(conn, company_id=company_id))
+    issuer = dict(await sql.issuer_get(conn))
     return SendableDocument(company_id, record.kind, row, source, issuer, config)
 
 
@@ -111,9 +111,7 @@ async def check_ready(conn: Connection, config: Config, record: LockedRecord) ->
 
 async def _check_note(conn: Connection, record: LockedRecord) -> None:
     row = record.row
-    target = await sql.submitted_document_latest(
-        conn, company_id=record.company_id, document_id=row["target_id"]
-    )
+    target = await sql.submitted_document_latest(conn, document_id=row["target_id"])
     if states.find_refusal(states.NOTE_REFUSALS, target):
         raise refuse_note()
     if row["type"] != "DEBIT_NOTE" and row["total_amount"] > row["adjustable"]:

@@ -67,10 +67,9 @@ async def store(conn: Connection, config: Config, company_id: int, login: Login)
     """Replace a company's own client. Lock the company first. Raises MissingSecretKey."""
     vault = Vault(config.secret_key, config.secret_key_previous)
     sealed = vault.seal(login.client_secret.encode(), company_id, PORTAL_SECRET)
-    await sql.portal_credentials_remove(conn, company_id=company_id)
+    await sql.portal_credentials_remove(conn)
     await sql.portal_credentials_insert(
         conn,
-        company_id=company_id,
         tin=login.own_tin,
         client_id=login.client_id,
         fingerprint=fingerprint_credentials(login.client_id, login.client_secret),

@@ -121,7 +121,7 @@ class Signers:
 
     async def _choose(self, conn: Connection, company_id: int, now: datetime) -> certificate.Signer:
         """Return the company's own signer, or else the configured one. Raises BadRequest."""
-        row = await sql.signing_certificate_get(conn, company_id=company_id)
+        row = await sql.signing_certificate_get(conn)
         signer = self._decrypt(company_id, row) if row else self._configured
         if signer is None:
             _refuse(NO_CERTIFICATE)
@@ -201,10 +201,9 @@ async def store(
     """Replace a company's signer. The caller has locked the company. Raises MissingSecretKey."""
     der = signer.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     sealed = vault.seal(der, company_id, SIGNING_KEY)
-    await sql.signing_certificate_remove(conn, company_id=company_id)
+    await sql.signing_certificate_remove(conn)
     await sql.signing_certificate_insert(
         conn,
-        company_id=company_id,
         certificate=signer.certificate.der,
         subject=signer.certificate.subject,
         issuer_form=issuer_form,
@@ -214,12 +213,12 @@ async def store(
     )
 
 
-async def stored(conn: Connection, company_id: int) -> JsonObject | None:
+async def stored(conn: Connection) -> JsonObject | None:
     """Return the record of a company's own certificate, or None if it has none."""
-    row = await sql.signing_certificate_get(conn, company_id=company_id)
+    row = await sql.signing_certificate_get(conn)
     if row is None:
         return None
-    issuer = await sql.issuer_get(conn, company_id=company_id)
+    issuer = await sql.issuer_get(conn)
     return certificate.make_record(of_row(row), issuer["now"], issuer)
 
 

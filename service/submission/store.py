@@ -70,33 +70,27 @@ async def load(context: SubmissionContext, claim: Claim) -> Submission | None:
         row = await sql.submission_get(conn, **claim.key)
         if row["fence"] != claim.fence:
             return None
-        return (await read_submissions(conn, claim.company_id, [row]))[0]
+        return (await read_submissions(conn, [row]))[0]
 
 
-async def read_submissions(
-    conn: Connection, company_id: int, rows: Sequence[Row]
-) -> list[Submission]:
+async def read_submissions(conn: Connection, rows: Sequence[Row]) -> list[Submission]:
     """Return the submissions of some rows in their order, with their documents and sightings."""
     ids = [row["id"] for row in rows]
-    submitted = await sql.submission_documents(conn, company_id=company_id, ids=ids)
+    submitted = await sql.submission_documents(conn, ids=ids)
     docs = _group(SubmittedDocument, submitted)
     sent = [row["id"] for row in rows if row["first_sent_at"]]
     shown: list[Row] = []
     if sent:
-        shown = await sql.sightings_of(conn, company_id=company_id, ids=sent)
+        shown = await sql.sightings_of(conn, ids=sent)
     sightings = _group(Sighting, shown)
     return [_make_submission(row, docs[row["id"]], sightings[row["id"]]) for row in rows]
 
 
-async def read_contents(
-    conn: Connection, company_id: int, ids: Collection[int]
-) -> dict[tuple[int, str], bytes]:
+async def read_contents(conn: Connection, ids: Collection[int]) -> dict[tuple[int, str], bytes]:
     """Return {(submission id, number): bytes of the sent document}."""
     if not ids:
         return {}
-    rows: list[ContentRow] = await sql.submission_contents(
-        conn, company_id=company_id, ids=sorted(ids)
-    )
+    rows: list[ContentRow] = await sql.submission_contents(conn, ids=sorted(ids))
     return {(row["submission_id"], row["number"]): row["content"] for row in rows}
 
 
@@ -216,7 +210,7 @@ async def _write_moves(
     async with context.database.company(company_id) as conn:
         for claim, _, command in moves:
             if not is_plain(command):
-                await sql.subjects_lock(conn, company_id=company_id, submission_id=claim.id)
+                await sql.subjects_lock(conn, submission_id=claim.id)
         written = await write_results(conn, company_id, moves)
         for claim, _, _ in moves:
             if claim.id not in written:
@@ -271,7 +265,7 @@ async def write_results(conn: Connection, company_id: int, moves: Sequence[Move]
     Return the ids of the submissions whose claim was valid. The others do not change.
     """
     rows = [_move_values(*move) for move in moves]
-    done = await sql.submission_move(conn, company_id=company_id, moves=json_codec.dumps(rows))
+    done = await sql.submission_move(conn, moves=json_codec.dumps(rows))
     written = {row["id"] for row in done}
     for claim, _, command in moves:
         if claim.id in written:
@@ -337,17 +331,17 @@ async def record_sightings(
         if doc.id == one.submitted_document_id
     ]
     async with context.database.company(company_id) as conn:
-        await insert_sightings(conn, company_id, shown)
+        await insert_sightings(conn, shown)
     failpoints.reach("sightings_written")
 
 
-async def insert_sightings(conn: Connection, company_id: int, shown: Sequence[Shown]) -> None:
+async def insert_sightings(conn: Connection, shown: Sequence[Shown]) -> None:
     """Insert sightings."""
     if not shown:
         return
     names = ("submission_ids", "uuids", "numbers", "submission_uids", "via")
     columns = zip(*shown, strict=True)
-    await sql.sighting_insert(conn, company_id=company_id, **dict(zip(names, columns, strict=True)))
+    await sql.sighting_insert(conn, **dict(zip(names, columns, strict=True)))
 
 
 @persistent
@@ -367,7 +361,7 @@ async def release(
         for claim, delay in given
     ]
     async with context.database.company(company_id) as conn:
-        await sql.submission_release(conn, company_id=company_id, given=json_codec.dumps(rows))
+        await sql.submission_release(conn, given=json_codec.dumps(rows))
 
 
 async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Change]) -> None:
@@ -378,11 +372,11 @@ async def apply_changes(conn: Connection, company_id: int, changes: Sequence[Cha
     if not changes:
         return
     text = json_codec.dumps([_change_values(change) for change in changes])
-    moved = await sql.submitted_documents_move(conn, company_id=company_id, changes=text)
+    moved = await sql.submitted_documents_move(conn, changes=text)
     for row in moved:
         DOCUMENT_OUTCOMES.labels(row["kind"], row["status"]).inc()
     if foreign := [row["id"] for row in moved if row["is_foreign"]]:
-        for row in await sql.findings_insert_cancelled(conn, company_id=company_id, ids=foreign):
+        for row in await sql.findings_insert_cancelled(conn, ids=foreign):
             log.warning(
                 "company=%d kind=cancelled_elsewhere number=%s uuid=%s",
                 company_id,
@@ -395,7 +389,7 @@ async def write_facts(
     conn: Connection, company_id: int, submission_id: int, changes: Sequence[Change]
 ) -> None:
     """Write changes that the portal shows, which need no claim, and wake those that wait."""
-    await sql.subjects_lock(conn, company_id=company_id, submission_id=submission_id)
+    await sql.subjects_lock(conn, submission_id=submission_id)
     await apply_changes(conn, company_id, changes)
     await sql.notify(conn, channel="submission_moved", payload=f"{company_id}:{submission_id}")
 

@@ -258,7 +258,6 @@ class WebhookDispatcher(Loop):
         async with self._database.company(company_id) as conn:
             is_mine = await sql.webhook_delivery_end(
                 conn,
-                company_id=company_id,
                 endpoint_id=endpoint_id,
                 id=claim["id"],
                 fence=claim["fence"],

@@ -399,10 +399,10 @@ async def test_two_keys_at_the_limit_are_not_both_created(
 
         async def insert() -> None:
             async with database.company(full.id) as conn:
-                await insert_key(conn, full.id, new_key(live=False), "", None)
+                await insert_key(conn, new_key(live=False), "", None)
 
         async with database.company(full.id) as conn:
-            await insert_key(conn, full.id, new_key(live=False), "", None)
+            await insert_key(conn, new_key(live=False), "", None)
             second = asyncio.create_task(insert())
             await wait_for_lock(owner)
         with pytest.raises(Conflict):

@@ -59,7 +59,7 @@ async def database_of_both(
         for kind in KINDS:
             async with database.owned(Owner(kind.owner, ID)) as conn:
                 key = replace(new_key(False, kind), key_id=KEY_ID)
-                await insert_key(conn, ID, key, kind.owner, None)
+                await insert_key(conn, key, kind.owner, None)
         yield database
 
 

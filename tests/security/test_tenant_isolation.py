@@ -726,6 +726,7 @@ async def test_the_tenant_setting_ends_with_its_transaction(
                 async with getattr(Database(pool), way)(company.id) as conn:
                     found = await _current(conn)
                     assert found == ([None, company.id] if "account" in way else [company.id, None])
+                    assert "account" in way or await sql.company_get(conn)
                     async with asyncio.timeout(0.2 if end is TimeoutError else None):
                         await conn.execute(statement)
             assert await _settings(pool) == before, statement
@@ -754,4 +755,6 @@ async def _settings(pool: Pool) -> list[Any]:
         rows = await conn.fetch(
             "select name, setting from pg_settings where source <> 'override' order by name"
         )
+        with pytest.raises(TypeError, match="company_get takes company_id; got"):
+            await sql.company_get(conn)
         return [*await _current(conn), *map(tuple, rows)]

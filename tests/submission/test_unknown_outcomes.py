@@ -113,7 +113,7 @@ async def test_uuid_seen_for_the_former_submission_counts_for_a_part(
     former: Any = await records.load(claimed.context, claimed.claim)
     async with claimed.context.database.company(company_id) as conn:
         shown = (claimed.claim.id, "U1", former.docs[0].number, "S1", "submit")
-        await records.insert_sightings(conn, company_id, [shown])
+        await records.insert_sightings(conn, [shown])
         part = Part(frozenset({former.docs[0].id}), "Uncertain", "S1")
         await records.create_parts(conn, claimed.claim, [part])
     row: Any = await claimed.owner.fetchrow("select id, fence from submissions order by id desc")

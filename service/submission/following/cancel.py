@@ -126,11 +126,9 @@ async def _begin(
             _check_remaining_amount(row)
         if _is_being_sent(latest, lease):
             return None
-        await _check_tin_verified(conn, company_id, latest["id"])
+        await _check_tin_verified(conn, latest["id"])
         await order.guard(conn)
-        row = await sql.cancellation_begin(
-            conn, company_id=company_id, id=latest["id"], reason=order.reason, lease=lease
-        )
+        row = await sql.cancellation_begin(conn, id=latest["id"], reason=order.reason, lease=lease)
         claim = Claim(company_id, latest["id"], row["cancel_fence"])
         return claim, CancellationState(row["now"], row["sent_by"]), send_until
 
@@ -141,14 +139,10 @@ def _check_remaining_amount(note: Row) -> None:
         raise ValidationError([violation("", "amount", states.DEBIT_NOTE_USED)])
 
 
-async def _check_tin_verified(
-    conn: Connection, company_id: int, submitted_document_id: int
-) -> None:
+async def _check_tin_verified(conn: Connection, submitted_document_id: int) -> None:
     """Raise BadRequest if the document has the company's current TIN and that is not verified."""
-    await sql.company_tin_keep(conn, company_id=company_id)
-    if await sql.cancellation_lacks_verified_tin(
-        conn, company_id=company_id, id=submitted_document_id
-    ):
+    await sql.company_tin_keep(conn)
+    if await sql.cancellation_lacks_verified_tin(conn, id=submitted_document_id):
         raise refuse_cancellation(states.TIN_NOT_VERIFIED["code"])
 
 

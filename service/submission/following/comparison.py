@@ -171,9 +171,9 @@ async def compare(
     """
     context = await sign_in(context, company_id)
     async with context.database.reading(company_id) as conn:
-        basis: BasisRow = await sql.comparison_basis(conn, company_id=company_id, furthest=FURTHEST)
+        basis: BasisRow = await sql.comparison_basis(conn, furthest=FURTHEST)
         since = comparison_rules.first_moment(basis, days)
-        rows = await sql.comparison_tins(conn, company_id=company_id, since=since)
+        rows = await sql.comparison_tins(conn, since=since)
         sent: set[str] = {row["tin"] for row in rows}
     is_held, now = basis["held_since"] is not None, basis["now"]
     counts: dict[str, int] = dict.fromkeys(("listed", "adopted", "stopped", "found", "resolved"), 0)
@@ -183,13 +183,11 @@ async def compare(
         for name, n in (await _compare(context, span, own_claim)).items():
             counts[name] += n
     async with context.database.company(company_id) as conn:
-        await sql.comparison_done(
-            conn, company_id=company_id, compared_at=now, listed=counts["listed"]
-        )
+        await sql.comparison_done(conn, compared_at=now, listed=counts["listed"])
         released: object = own_tin and await sql.hold_release(
-            conn, company_id=company_id, settle=context.config.portal_settle
+            conn, settle=context.config.portal_settle
         )
-        findings = [dict(row) for row in await sql.findings_open(conn, company_id=company_id)]
+        findings = [dict(row) for row in await sql.findings_open(conn)]
     return {
         "company_id": company_id,
         "days": math.ceil((now - since) / timedelta(days=1)),
@@ -255,11 +253,10 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     company_id, tin = span.company_id, span.tin
     settled_at = span.until - context.config.portal_settle
     async with context.database.reading(company_id) as conn:
-        attempts = await _load_attempts(conn, company_id, listing)
+        attempts = await _load_attempts(conn, listing)
         recorded, attempted = await _find_elsewhere(conn, span, listing)
         expected: list[ExpectedRow] = await sql.comparison_expected(
             conn,
-            company_id=company_id,
             tin=tin,
             since=span.since,
             until=settled_at,
@@ -277,16 +274,14 @@ async def _judge(context: CompanyContext, span: _Span, listing: Listing) -> dict
     return {"listed": len(listing), **await _store(context, span, verdict, listing)}
 
 
-async def _load_attempts(conn: Connection, company_id: int, listing: Listing) -> list[Attempt]:
+async def _load_attempts(conn: Connection, listing: Listing) -> list[Attempt]:
     """Return the submitted documents that may be listed, oldest first, read in blocks."""
     uuids = [*(one.uuid for one in listing), *(row.key for row in listing.odd)]
     numbers = [one.number for one in listing]
     rows: dict[int, Attempt] = {}
     for start in range(0, len(uuids), BLOCK):
         block = slice(start, start + BLOCK)
-        found = await sql.comparison_attempts(
-            conn, company_id=company_id, uuids=uuids[block], numbers=numbers[block]
-        )
+        found = await sql.comparison_attempts(conn, uuids=uuids[block], numbers=numbers[block])
         rows |= {row["id"]: Attempt(**row) for row in found}
     return [rows[submitted_document_id] for submitted_document_id in sorted(rows)]
 
@@ -319,14 +314,14 @@ async def _store(
             for submission_id, listed in [*verdict.adopt.items(), *verdict.sightings]
         ]
         # For manual review. The identity is checked when a document is adopted.
-        await store.insert_sightings(conn, company_id, shown)
+        await store.insert_sightings(conn, shown)
         adopted = stopped = 0
         for submission_id, listed in verdict.adopt.items():
             received_at = listed.received_at or span.until
-            adopted += await _move(conn, company_id, submission_id, ADOPTED, received_at)
+            adopted += await _move(conn, submission_id, ADOPTED, received_at)
         for submission_id, listed in verdict.stop.items():
             error = {**STOPPED, "message": STOPPED["message"].format(listed.uuid)}
-            stopped += await _move(conn, company_id, submission_id, error)
+            stopped += await _move(conn, submission_id, error)
         new, cleared = await _store_findings(conn, span, verdict.findings, listing)
     for one in new:
         facts = (one.kind, one.number, one.uuid, one.other_uuid)
@@ -346,11 +341,10 @@ async def _store_findings(
     new = [
         one
         for one in sorted(findings, key=lambda finding: finding.key)
-        if await sql.finding_insert(conn, company_id=span.company_id, tin=span.tin, **asdict(one))
+        if await sql.finding_insert(conn, tin=span.tin, **asdict(one))
     ]
     cleared = await sql.findings_clear(
         conn,
-        company_id=span.company_id,
         tin=span.tin,
         since=span.since,
         until=span.until + CLOCK_TOLERANCE,
@@ -363,7 +357,6 @@ async def _store_findings(
 
 async def _move(
     conn: Connection,
-    company_id: int,
     submission_id: int,
     error: JsonObject,
     received_at: datetime | None = None,
@@ -374,7 +367,6 @@ async def _move(
     """
     moved = await sql.comparison_move(
         conn,
-        company_id=company_id,
         id=submission_id,
         state="Uncertain" if received_at else "NeedsPerson",
         received_at=received_at,

@@ -67,9 +67,9 @@ class ComparisonClaim:
         context = self._context
         async with context.database.company(self.company_id) as conn:
             rows: list[Row] = await sql.submission_claim_batch(
-                conn, company_id=self.company_id, ids=ids, lease=context.config.portal_lease
+                conn, ids=ids, lease=context.config.portal_lease
             )
-            submissions = await store.read_submissions(conn, self.company_id, rows)
+            submissions = await store.read_submissions(conn, rows)
         fences: dict[int, int] = {row["id"]: row["fence"] for row in rows}
         claims = [Claim(self.company_id, *each) for each in fences.items()]
         runs = list(map(SubmissionRun, claims, submissions))
@@ -102,7 +102,6 @@ class ComparisonClaim:
                 async with self._context.database.company(self.company_id) as conn:
                     is_kept = await sql.comparison_keep(
                         conn,
-                        company_id=self.company_id,
                         fence=self._fence,
                         lease=lease,
                         ids=list(self._fences),
@@ -124,7 +123,6 @@ class ComparisonClaim:
             async with self._context.database.company(self.company_id) as conn:
                 await sql.comparison_end(
                     conn,
-                    company_id=self.company_id,
                     fence=self._fence,
                     rest=self.rest,
                     pause=pause,

@@ -75,7 +75,6 @@ async def record_details(
         for submitted_document_id, there in sorted(new, key=itemgetter(0)):
             await sql.submitted_document_note(
                 conn,
-                company_id=company_id,
                 id=submitted_document_id,
                 long_id=there.long_id,
                 validation_link=_validation_link(context.config, there),
@@ -130,7 +129,7 @@ async def _finish(context: SubmissionContext, company_id: int, rows: Sequence[At
             submitted_document_id for key in block for submitted_document_id in documents[key]
         ]
         async with context.database.company(company_id) as conn:
-            await sql.submissions_finish(conn, company_id=company_id, ids=block, listed=listed)
+            await sql.submissions_finish(conn, ids=block, listed=listed)
 
 
 async def record_odd_rows(
@@ -148,7 +147,6 @@ async def record_odd_rows(
             problems = " ".join(row.problems)
             is_new = await sql.odd_row_insert(
                 conn,
-                company_id=company_id,
                 row_key=row.key,
                 operation=operation,
                 tin=tin,

@@ -99,7 +99,7 @@ async def find_matches(
         }
         open_ones = [one for one in candidates if not _add_known(matches, one)]
         ids = {one.submission_id for one in open_ones}
-        contents = await read_contents(conn, company_id, ids)
+        contents = await read_contents(conn, ids)
     by_row = {tin for tin, is_shared in shared.items() if not (is_shared or named)}
     await _Prover(context, contents, by_row, matches, named).prove(open_ones)
     return matches

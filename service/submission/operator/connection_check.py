@@ -189,8 +189,8 @@ class ConnectionCheck:
 
     async def _load(self, company_id: int) -> _Company:
         async with self._context.database.reading(company_id) as conn:
-            record = await sql.company_get(conn, company_id=company_id)
-            issuer = await sql.issuer_get(conn, company_id=company_id)
+            record = await sql.company_get(conn)
+            issuer = await sql.issuer_get(conn)
         own = await own_clients.load(self._context.database, self._config, company_id)
         return _Company(company_id, json_codec.loads(record.encode()), issuer, own)
 

@@ -109,12 +109,12 @@ async def resolve_as_not_received(
 
 async def _load_case(context: SubmissionContext, company_id: int, submission_id: int) -> _Case:
     async with context.database.reading(company_id) as conn:
-        row = await sql.submission_get(conn, company_id=company_id, id=submission_id)
+        row = await sql.submission_get(conn, id=submission_id)
         if row is None or row["state"] != "NeedsPerson":
             raise CannotResolve(
                 f"No submission {submission_id} of company {company_id} is in manual review."
             )
-        (submission,) = await store.read_submissions(conn, company_id, [row])
+        (submission,) = await store.read_submissions(conn, [row])
     docs = tuple(doc for doc in submission.docs if doc.status not in states.FINAL)
     # The decision ends the doubt whether an earlier send was received.
     submission = replace(submission, docs=docs, possibly_received=False)
@@ -153,7 +153,7 @@ async def _load_stored(
     """
     async with context.database.reading(case.company_id) as conn:
         recorded = await read_recorded(conn, case.company_id, uuids)
-        contents = await store.read_contents(conn, case.company_id, [case.id])
+        contents = await store.read_contents(conn, [case.id])
     return [uuid for uuid, own in recorded.items() if own != case.id], contents
 
 
@@ -232,10 +232,10 @@ async def _store(
     key = {"company_id": case.company_id, "submission_id": case.id}
     async with context.database.company(case.company_id) as conn:
         await sql.subjects_lock(conn, **key)
-        fence = await sql.submission_take_over(conn, company_id=case.company_id, id=case.id)
+        fence = await sql.submission_take_over(conn, id=case.id)
         if fence is None:
             raise CannotResolve(f"Submission {case.id} has been resolved meanwhile.")
-        await store.insert_sightings(conn, case.company_id, shown)
+        await store.insert_sightings(conn, shown)
         claim = Claim(case.company_id, case.id, fence)
         try:
             await store.write_results(conn, case.company_id, [(claim, case.submission, result)])

@@ -74,7 +74,6 @@ async def _find_duplicate(
     """Return the uuid of a document that the portal would treat as identical."""
     return await sql.submitted_document_duplicate(
         conn,
-        company_id=document.company_id,
         number=document.number,
         document_type=document.document_type,
         document_version=document.version,
@@ -104,11 +103,7 @@ async def check_not_blocked(
     `former_id` is the submitted document whose bytes are to be sent again.
     """
     bars = await sql.sending_bars(
-        conn,
-        company_id=document.company_id,
-        number=document.number,
-        document_type=document.document_type,
-        former=former_id,
+        conn, number=document.number, document_type=document.document_type, former=former_id
     )
     if bars["finding"]:
         message = AT_PORTAL.format(number=document.number, **bars)

@@ -167,9 +167,7 @@ class PortalTransmission:
         context, claim, submission = self.context, self.run.claim, self.run.submission
         async with context.database.reading(claim.company_id) as conn:
             confirmation = await sql.send_confirmation(conn)
-            contents: list[store.ContentRow] = await sql.submission_contents(
-                conn, company_id=claim.company_id, ids=[claim.id]
-            )
+            contents: list[store.ContentRow] = await sql.submission_contents(conn, ids=[claim.id])
         size = sum(len(row["content"]) for row in contents)
         self.request = request = await offload(size, build_request, submission.tin, contents)
         is_repeated = submission.request_sha256 in (None, request.sha256)
@@ -249,7 +247,7 @@ async def merge_waiting(context: SubmissionContext, claim: Claim, submission: Su
         _, *ids = _select(rows)
         if not ids:
             return False
-        await sql.submission_merge(conn, company_id=claim.company_id, ids=ids, into=claim.id)
+        await sql.submission_merge(conn, ids=ids, into=claim.id)
     failpoints.reach("after_merge_commit")
     context.due.set()  # the next submission of the company can be prepared
     log.info("submission %s merged=%d", claim, len(ids) + 1)

@@ -192,7 +192,7 @@ async def start_if_requested(
     if requested == "none":
         return None
     if requested == "if_set":
-        issuer = await sql.issuer_get(conn, company_id=company_id)
+        issuer = await sql.issuer_get(conn)
         if not issuer["auto_submits"]:
             return None
     row = await lock_document(conn, INVOICE, company_id, invoice_id)
@@ -200,7 +200,7 @@ async def start_if_requested(
         error = already_cancelled(INVOICE)
         reasons = [make_reason(error.code, error.message)]
         return _answer_failed(row, error.code, reasons)
-    is_held = await sql.sending_is_held(conn, company_id=company_id)
+    is_held = await sql.sending_is_held(conn)
     at_once = requested == "at_once" and not is_held
     order = SubmissionOrder("retry", context.config.portal_lease if at_once else None)
     prepared = await prepare_submission(
@@ -271,7 +271,6 @@ async def prepare_submission(
     except BadRequest as refusal:
         await sql.submission_refuse(
             conn,
-            company_id=record.company_id,
             document_id=record.row["id"],
             failure=json_codec.dumps(describe_not_sent(refusal.code, refusal.more["errors"])),
         )
@@ -288,7 +287,7 @@ async def _load(
     validated the document.
     """
     await check_ready(conn, context.config, record)
-    await sql.company_tin_keep(conn, company_id=record.company_id)
+    await sql.company_tin_keep(conn)
     document = await load_document(conn, context.config, record)
     if document.issuer["tin_verified_at"] is None:
         reason = states.TIN_NOT_VERIFIED
@@ -326,9 +325,7 @@ async def _find_former(conn: Connection, document: SendableDocument) -> Content 
     """
     if not document.row["attempts"]:
         return None
-    former = await sql.submission_confirmed_absent(
-        conn, company_id=document.company_id, document_id=document.row["id"]
-    )
+    former = await sql.submission_confirmed_absent(conn, document_id=document.row["id"])
     if former is None:
         return None
     built = await offload(document.size, document.build, former["issued_at"])
@@ -349,7 +346,6 @@ async def _store(
     delay = None if order.lease else document.config.portal_batch
     submission = await sql.submission_insert(
         conn,
-        company_id=document.company_id,
         attempt_key=order.attempt_key,
         tin=parties.normalize_tin(document.issuer["tin_code"]),
         on_absence=order.on_absence,
@@ -359,7 +355,6 @@ async def _store(
     )
     await sql.submitted_document_insert(
         conn,
-        company_id=document.company_id,
         submission_id=submission["id"],
         document_id=document.row["id"],
         number=document.number,
