@@ -257,13 +257,12 @@ def reject_excess(adjustable: Decimal, draft: Draft) -> None:
 
 async def delete_document(documents: Documents, request: web.Request) -> None:
     """Hide a document that is not submitted, and free its code. Spec: Errors"""
-    kind, company = documents.kind, request[app_keys.COMPANY]
     async with company_transaction(request) as conn:
         row = await _lock_draft(documents, request, conn, "deleted")
-        _reject_consolidated(kind, row)
-        if kind is CONSOLIDATED:
-            await sql.documents_lock(conn, company_id=company, ids=row["invoice_ids"])
-        await sql.document_delete(conn, company_id=company, id=row["id"])
+        _reject_consolidated(documents.kind, row)
+        if documents.kind is CONSOLIDATED:
+            await sql.documents_lock(conn, ids=row["invoice_ids"])
+        await sql.document_delete(conn, id=row["id"])
 
 
 async def _lock_draft(
@@ -274,10 +273,10 @@ async def _lock_draft(
     Raises NotFound, PreconditionFailed if If-Match does not match, and Forbidden if it is
     submitted.
     """
-    kind, company = documents.kind, request[app_keys.COMPANY]
+    kind = documents.kind
     document_id = read_path_id(request, kind.title)
-    row = await lock_document(conn, kind, company, document_id)
-    await check_if_match(request, conn, documents.get, company_id=company, id=document_id)
+    row = await lock_document(conn, kind, document_id)
+    await check_if_match(request, conn, documents.get, id=document_id)
     if row["status"] in states.LOCKED:
         raise locked_error(kind, action)
     return row

@@ -11,7 +11,7 @@ from aiohttp import web
 from service import json_codec, schema
 from service.api import documents, filters, links, pagination
 from service.api.operation import REPLACES, Group
-from service.api.records import get_record, list_records, lock_record, read_key, store_created
+from service.api.records import get_record, list_records, lock_record, store_created
 from service.db.connections import Connection
 from service.db.statements import sql
 from service.documents import codes, states
@@ -22,7 +22,7 @@ from service.documents.kind import INVOICE
 from service.errors import Conflict, ValidationError, reject, violation
 from service.http import app_keys, responses
 from service.http.access import company_transaction
-from service.http.requests import get_text, or_not_found, warn_of_removed
+from service.http.requests import get_text, or_not_found, read_path_id, warn_of_removed
 from service.json_types import JsonObject, Row
 from service.offload import offload
 from service.submission.context import SUBMISSION_CONTEXT
@@ -139,26 +139,26 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     reject(codes.find_violations(body, codes.PARTY))
     if "reason" in body and body.get("status") != "Reject":
         raise ValidationError([violation("/reason", "status", LONE_REASON)])
-    company, key = request[app_keys.COMPANY], read_key(request, NOUN)
+    company, request_id = request[app_keys.COMPANY], read_path_id(request, NOUN)
     is_approval, finalized = body.get("status") == "Approve", None
     async with company_transaction(request) as conn:
         if is_approval:
             # An approval locks the request, then the invoice, then other requests for that invoice.
             await sql.transaction_lock(conn, name=f"approvals {company}")
-        stored = await lock_record(request, conn, "einvoice_request", NOUN, key)
+        stored = await lock_record(request, conn, "einvoice_request", NOUN, request_id)
         if not _repeats_approval(stored, body):
             await warn_of_removed(request, stored["body"], body)
-            row = await sql.einvoice_request_update(conn, **key, body=text)
+            row = await sql.einvoice_request_update(conn, id=request_id, body=text)
             await offload(len(row["buyer"]), _reject_too_large_merged, row)
             if is_approval:
                 finalized = await _finalize(request, conn, row)
     if finalized is None:
-        return responses.success_response(request, UPDATED, data={"id": key["id"]})
+        return responses.success_response(request, UPDATED, data={"id": request_id})
     invoice_id, started = finalized
     sentence, outcome = await submit.describe_outcome(
         request.app[SUBMISSION_CONTEXT], invoice_id, started
     )
-    data = {"id": key["id"], "invoice": {"id": invoice_id, **outcome}}
+    data = {"id": request_id, "invoice": {"id": invoice_id, **outcome}}
     message = f"{UPDATED} The invoice has been finalized.{sentence}"
     return responses.success_response(request, message, data=data)
 
@@ -171,10 +171,10 @@ async def update_einvoice_request(request: web.Request, body: JsonObject) -> web
     description="A finalized invoice keeps its buyer.",
 )
 async def delete_einvoice_request(request: web.Request) -> None:
-    key = read_key(request, NOUN)
+    request_id = read_path_id(request, NOUN)
     async with company_transaction(request) as conn:
-        await lock_record(request, conn, "einvoice_request", NOUN, key)
-        await sql.einvoice_request_delete(conn, **key)
+        await lock_record(request, conn, "einvoice_request", NOUN, request_id)
+        await sql.einvoice_request_delete(conn, id=request_id)
 
 
 async def _check_link(conn: Connection, link: int, body: str) -> None:
@@ -211,7 +211,7 @@ async def _finalize(
         raise has_buyer()
     if not named or row["invoice_id"] not in (None, named[0]["id"]):
         return None
-    invoice = await lock_document(conn, INVOICE, company, named[0]["id"])
+    invoice = await lock_document(conn, INVOICE, named[0]["id"])
     final_type, member = states.PENDING_FINALIZE[invoice["type"]]
     party = json_codec.loads(row["buyer"].encode())
     changes = {"type": final_type, member: party}

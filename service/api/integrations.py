@@ -33,12 +33,12 @@ def new_id(noun: str) -> str:
     return f"{PREFIXES[noun]}_{random_text(22)}"
 
 
-def _read_key(request: web.Request, noun: str) -> dict[str, int | str]:
-    """Return account and id of the record that the path names. Raises NotFound."""
+def _read_id(request: web.Request, noun: str) -> str:
+    """Return the id of the record that the path names. Raises NotFound."""
     text = read_path_part(request, "id")
     if not re.fullmatch(f"{PREFIXES[noun]}_[0-9A-Za-z]{{22}}", text, re.ASCII):
         raise not_found(noun)
-    return {"account_id": request[app_keys.ACCOUNT], "id": text}
+    return text
 
 
 def _declare_reading(
@@ -92,7 +92,7 @@ def _transaction(request: web.Request) -> AbstractAsyncContextManager[Connection
 
 async def _read(noun: str, statement: Statement, request: web.Request) -> Result:
     """Return the result of a statement for the record of the path. Raises NotFound."""
-    key = _read_key(request, noun)
+    key = {"account_id": request[app_keys.ACCOUNT], "id": _read_id(request, noun)}
     return or_not_found(await request.app[app_keys.READS].read(statement, **key), noun)
 
 
@@ -114,10 +114,10 @@ _declare_reading(
     description="The e-mail address must be new in the account. The response is the record.",
 )
 async def create_user(request: web.Request, body: JsonObject) -> web.Response:
-    key = {"account_id": request[app_keys.ACCOUNT], "id": new_id(USER)}
+    user_id = new_id(USER)
     async with _transaction(request) as conn:
-        await sql.integration_user_insert(conn, **key, **body)
-        record = await sql.integration_user_get(conn, **key)
+        await sql.integration_user_insert(conn, id=user_id, **body)
+        record = await sql.integration_user_get(conn, id=user_id)
         response = responses.json_text_response(record, 201)
         await store_response(request, conn, response)
     return response
@@ -133,12 +133,12 @@ async def create_user(request: web.Request, body: JsonObject) -> web.Response:
     noun=USER,
 )
 async def update_user(request: web.Request, body: JsonObject) -> web.Response:
-    key = _read_key(request, USER)
+    user_id = _read_id(request, USER)
     changes = {"name": body.get("name"), "email": body.get("email")}
     async with _transaction(request) as conn:
-        await lock_record(request, conn, "integration_user", USER, key)
-        await sql.integration_user_update(conn, **key, **changes)
-        return responses.json_text_response(await sql.integration_user_get(conn, **key))
+        await lock_record(request, conn, "integration_user", USER, user_id)
+        await sql.integration_user_update(conn, id=user_id, **changes)
+        return responses.json_text_response(await sql.integration_user_get(conn, id=user_id))
 
 
 @operation(
@@ -173,17 +173,17 @@ _declare_reading(
 )
 async def update_organization(request: web.Request, body: JsonObject) -> web.Response:
     text = get_text(request)
-    key = _read_key(request, ORGANIZATION)
+    organization_id = _read_id(request, ORGANIZATION)
     async with _transaction(request) as conn:
-        await lock_record(request, conn, "organization", ORGANIZATION, key)
-        await sql.organization_update(conn, **key, body=text)
+        await lock_record(request, conn, "organization", ORGANIZATION, organization_id)
+        await sql.organization_update(conn, id=organization_id, body=text)
         if "members" in body:
-            await _replace_members(conn, key, body["members"])
-        return responses.json_text_response(await sql.organization_get(conn, **key))
+            await _replace_members(conn, organization_id, body["members"])
+        return responses.json_text_response(await sql.organization_get(conn, id=organization_id))
 
 
 async def _replace_members(
-    conn: Connection, key: dict[str, int | str], members: list[JsonObject]
+    conn: Connection, organization_id: str, members: list[JsonObject]
 ) -> None:
     """Raise ValidationError for a member who is no user of the account, or is listed twice."""
     users = [member["userId"] for member in members]
@@ -191,4 +191,4 @@ async def _replace_members(
     found = [(f"/members/{row['place']}/userId", row["rule"]) for row in wrong]
     reject([violation(path, rule, f"userId {WRONG_USERS[rule]}.") for path, rule in found])
     roles = [member.get("role") for member in members]
-    await sql.organization_members_put(conn, **key, users=users, roles=roles)
+    await sql.organization_members_put(conn, id=organization_id, users=users, roles=roles)

@@ -72,10 +72,10 @@ async def create_link(kind: DocumentKind, request: web.Request, body: JsonObject
     Raises ValidationError and Conflict for a purpose that the document cannot have, and Conflict
     above MOST links.
     """
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    document_id = read_path_id(request, kind.title)
     purpose, token = body.get("purpose", VIEW), make_token()
     async with company_transaction(request) as conn:
-        row = await lock_document(conn, kind, company, document_id)
+        row = await lock_document(conn, kind, document_id)
         _check_purpose(kind, row["type"], purpose)
         link = await sql.document_link_insert(
             conn,
@@ -103,9 +103,9 @@ def _check_purpose(kind: DocumentKind, document_type: str, purpose: str) -> None
 
 async def revoke_link(kind: DocumentKind, request: web.Request) -> None:
     """Revoke a link of a document. Raises NotFound, also for a link that can no longer be used."""
-    company, document_id = request[app_keys.COMPANY], read_path_id(request, kind.title)
+    document_id = read_path_id(request, kind.title)
     link_id = read_path_id(request, NOUN, "link_id")
     async with company_transaction(request) as conn:
-        await lock_document(conn, kind, company, document_id)
+        await lock_document(conn, kind, document_id)
         revoked = await sql.document_link_revoke(conn, id=link_id, document_id=document_id)
         or_not_found(revoked, NOUN)

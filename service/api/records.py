@@ -4,7 +4,7 @@ A small page of a list is one response. A large one is streamed in parts, so tha
 memory as a whole.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -30,20 +30,15 @@ FAR_OFFSET = 1000  # Records that PostgreSQL skips in less time than another rou
 _Read = Callable[..., Awaitable[list[Row]]]
 
 
-def read_key(request: web.Request, noun: str) -> dict[str, int]:
-    """Return the company and the id of the record that the path names. Raises NotFound."""
-    return {"company_id": request[app_keys.COMPANY], "id": read_path_id(request, noun)}
-
-
 async def lock_record(
-    request: web.Request, conn: Connection, name: str, noun: str, key: Mapping[str, int | str]
+    request: web.Request, conn: Connection, name: str, noun: str, record_id: int | str
 ) -> Row:
     """Lock a record for a change. `name` begins the names of its statements.
 
     Raises NotFound, and PreconditionFailed if If-Match does not match.
     """
-    row = or_not_found(await sql.by_name[f"{name}_lock"](conn, **key), noun)
-    await check_if_match(request, conn, sql.by_name[f"{name}_get"], **key)
+    row = or_not_found(await sql.by_name[f"{name}_lock"](conn, id=record_id), noun)
+    await check_if_match(request, conn, sql.by_name[f"{name}_get"], id=record_id)
     return row
 
 

@@ -143,8 +143,7 @@ async def _check_and_store_key(
 
     Raises PreconditionFailed if If-Match does not match the document.
     """
-    key = {"company_id": request[app_keys.COMPANY], "id": document_id}
-    await check_if_match(request, conn, documents.get, **key)
+    await check_if_match(request, conn, documents.get, id=document_id)
     await idempotency.store_response(request, conn, None)
 
 

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from service.api import filters, pagination
 from service.api.operation import Group
-from service.api.records import lock_record, page_response, read_key, store_created
+from service.api.records import lock_record, page_response, store_created
 from service.db.encryption import WEBHOOK_SECRET, MissingSecretKey
 from service.db.statements import sql
 from service.errors import Conflict, ValidationError, violation
@@ -99,10 +99,10 @@ async def get_webhook(request: web.Request) -> web.Response:
 )
 async def update_webhook(request: web.Request, body: JsonObject) -> None:
     _reject_url(request, body)
-    key = read_key(request, NOUN)
+    webhook_id = read_path_id(request, NOUN)
     async with company_transaction(request) as conn:
-        row = await lock_record(request, conn, "webhook", NOUN, key)
-        await sql.webhook_update(conn, **key, **{**row, **body})
+        row = await lock_record(request, conn, "webhook", NOUN, webhook_id)
+        await sql.webhook_update(conn, id=webhook_id, **{**row, **body})
 
 
 @operation(
@@ -113,10 +113,10 @@ async def update_webhook(request: web.Request, body: JsonObject) -> None:
     description="Deletes its deliveries too. The events remain in the feed.",
 )
 async def delete_webhook(request: web.Request) -> None:
-    key = read_key(request, NOUN)
+    webhook_id = read_path_id(request, NOUN)
     async with company_transaction(request) as conn:
-        await lock_record(request, conn, "webhook", NOUN, key)
-        await sql.webhook_delete(conn, **key)
+        await lock_record(request, conn, "webhook", NOUN, webhook_id)
+        await sql.webhook_delete(conn, id=webhook_id)
 
 
 @operation(
@@ -130,12 +130,14 @@ async def delete_webhook(request: web.Request) -> None:
     "until `previous_valid_until`.",
 )
 async def rotate_webhook_secret(request: web.Request, body: JsonObject) -> web.Response:
-    key = read_key(request, NOUN)
+    webhook_id = read_path_id(request, NOUN)
     secret, overlap = signature.new_secret(), request.app[app_keys.CONFIG].webhook_rotation
     async with company_transaction(request) as conn:
-        or_not_found(await sql.webhook_lock(conn, **key), NOUN)
+        or_not_found(await sql.webhook_lock(conn, id=webhook_id), NOUN)
         sealed = _seal(request, secret)
-        until = await sql.webhook_secret_rotate(conn, **key, sealed_secret=sealed, overlap=overlap)
+        until = await sql.webhook_secret_rotate(
+            conn, id=webhook_id, sealed_secret=sealed, overlap=overlap
+        )
         data = {"secret": signature.shown(secret), "previous_valid_until": until}
         response = responses.success_response(request, ROTATED, data=data)
         await store_response_without(request, conn, response, "secret")

@@ -352,7 +352,7 @@ class Portal(Transport):
 
     @asynccontextmanager
     async def _naming_client(self, tin: str) -> AsyncIterator[Login]:
-        """Yield the login for a taxpayer. Name the company's own client in its errors."""
+        """Yield the login for a taxpayer, name the own client in errors, and note a Throttled."""
         login = self.login_for(tin)
         try:
             yield login

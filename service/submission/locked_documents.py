@@ -17,16 +17,14 @@ from service.offload import offload
 from service.submission.machine.failures import refuse_note, refuse_submission
 
 
-async def lock_document(
-    conn: Connection, kind: DocumentKind, company_id: int, document_id: int
-) -> Record:
+async def lock_document(conn: Connection, kind: DocumentKind, document_id: int) -> Record:
     """Lock a document, and before it the one that it adjusts.
 
     Return what the rules need of it. Raises NotFound if there is no such document of the kind.
     """
-    await sql.documents_lock(conn, company_id=company_id, ids=[document_id])
-    key = {"company_id": company_id, "id": document_id, "kind": kind.name}
-    return or_not_found(await sql.document_load(conn, **key), kind.title)
+    await sql.documents_lock(conn, ids=[document_id])
+    row = await sql.document_load(conn, id=document_id, kind=kind.name)
+    return or_not_found(row, kind.title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,7 +307,7 @@ async def build(
         connected_pool(environment["DATABASE_URL"], 1) as pool,
         Database(pool).company(company.id) as conn,
     ):
-        record = await lock_document(conn, INVOICE, company.id, invoice_id)
+        record = await lock_document(conn, INVOICE, invoice_id)
         issuer = dict(await sql.issuer_get(conn, company_id=company.id) or {})
     source = {
         name: member

@@ -112,7 +112,7 @@ async def _begin(
     lease = context.config.portal_lease
     send_until = time.monotonic() + lease.total_seconds()
     async with context.database.company(company_id) as conn:
-        row = await lock_document(conn, kind, company_id, document_id)
+        row = await lock_document(conn, kind, document_id)
         key = {"company_id": company_id, "document_id": document_id}
         latest = await sql.submitted_document_latest(conn, **key)
         if latest and latest["status"] == "Submitting":

@@ -129,7 +129,7 @@ async def preflight_document(
     Raises NotFound.
     """
     async with context.database.company(company_id) as conn:
-        row = await lock_document(conn, kind, company_id, document_id)
+        row = await lock_document(conn, kind, document_id)
         record = LockedRecord(company_id, kind, row)
         document = await load_document(conn, context.config, record)
         document = document.as_of(at or document.issuer["now"])

@@ -158,7 +158,7 @@ async def _begin(
     order = SubmissionOrder("release", context.config.portal_lease)
     try:
         async with context.database.company(company_id) as conn:
-            row = await lock_document(conn, kind, company_id, document_id)
+            row = await lock_document(conn, kind, document_id)
             if row["status"] in states.LOCKED:
                 return row["status"], None
             await guard(conn, row)
@@ -195,7 +195,7 @@ async def start_if_requested(
         issuer = await sql.issuer_get(conn)
         if not issuer["auto_submits"]:
             return None
-    row = await lock_document(conn, INVOICE, company_id, invoice_id)
+    row = await lock_document(conn, INVOICE, invoice_id)
     if is_reissue(row):
         error = already_cancelled(INVOICE)
         reasons = [make_reason(error.code, error.message)]
